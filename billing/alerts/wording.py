@@ -4,23 +4,37 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from django.utils.dateformat import format as format_date
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
 from billing.alerts.looking import Raised
 from serving.contract.budget import kind_of, limited_id, period_of
 from serving.contract.money import format_dollars
 
-EVERY = {"month": "monthly", "week": "weekly", "day": "daily"}
-OWNER = {"organization": "the organization", "project": "the project", "key": "the API key"}
+SUBJECTS = {
+    ("organization", "month"): _("the monthly spending limit of the organization {name}"),
+    ("organization", "week"): _("the weekly spending limit of the organization {name}"),
+    ("organization", "day"): _("the daily spending limit of the organization {name}"),
+    ("project", "month"): _("the monthly spending limit of the project {name}"),
+    ("project", "week"): _("the weekly spending limit of the project {name}"),
+    ("project", "day"): _("the daily spending limit of the project {name}"),
+    ("key", "month"): _("the monthly spending limit of the API key {name}"),
+    ("key", "week"): _("the weekly spending limit of the API key {name}"),
+    ("key", "day"): _("the daily spending limit of the API key {name}"),
+}
+"""What a spending limit is called, by the kind of its owner and its period."""
 
 
 def subject_of(raised: Raised, names: Mapping[str, str]) -> str:
-    """Return what the alert is about, such as: the daily budget of the project Search."""
+    """Return what the alert is about, such as: the daily spending limit of the project
+    Search."""
     kind = kind_of(raised.budget_id)
     if kind == "balance" or kind is None:
-        return (
-            "the credit line" if raised.kind == "spending_limit.reached" else "the credit balance"
-        )
-    owner = f"{OWNER[kind]} {names.get(limited_id(raised.budget_id), '')}".strip()
-    return f"the {EVERY[period_of(raised.budget_id)]} budget of {owner}"
+        is_line = raised.kind == "spending_limit.reached"
+        return gettext("the credit line") if is_line else gettext("the credit balance")
+    subject = SUBJECTS[kind, period_of(raised.budget_id)]
+    return subject.format(name=names.get(limited_id(raised.budget_id), "")).strip()
 
 
 def context_of(
@@ -46,7 +60,9 @@ def context_of(
 
 
 def _when(moment: str | None) -> str:
-    return f"{datetime.fromisoformat(moment):%-d %B %Y, %H:%M} UTC" if moment else ""
+    if not moment:
+        return ""
+    return f"{format_date(datetime.fromisoformat(moment), 'j F Y, H:i')} UTC"
 
 
 def _days(figures: dict[str, Any]) -> str:
@@ -55,4 +71,6 @@ def _days(figures: dict[str, Any]) -> str:
     if not pace:
         return ""
     days = max(figures["balance_nanos"], 0) // pace
-    return "less than a day" if days < 1 else "a day" if days == 1 else f"{days} days"
+    if days < 1:
+        return gettext("less than a day")
+    return ngettext("%(days)d day", "%(days)d days", days) % {"days": days}

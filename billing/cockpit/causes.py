@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 from django.db.models import Q
 from django.urls import reverse
+from django.utils.translation import gettext
 
 from billing.cockpit.statement import StatementLine
 from billing.credit.models import CreditGrant, Payment
@@ -61,24 +62,27 @@ class Known:
             or self._document(head, rest)
             or self._grant(line, head, rest)
             or self._usage(line)
-            or Made(Cause(line.cause).label, "", TRANSACTION, line.transaction_id)
+            or Made(str(Cause(line.cause).label), "", TRANSACTION, line.transaction_id)
         )
 
     def _payment(self, line: StatementLine, rest: str) -> Made | None:
         payment = self.payments.get(rest) if line.cause in ("payment", "tax") else None
         if payment is None:
             return None
-        title = "Tax of a payment" if line.cause == "tax" else "Payment"
+        title = gettext("Tax on a payment") if line.cause == "tax" else gettext("Payment")
         return Made(title, payment.reason, PAYMENT, payment.pk)
 
     def _document(self, head: str, rest: str) -> Made | None:
         invoice = self.invoices.get(rest.removeprefix("invoice:"))
         if invoice is not None:
-            what = "Tax" if head == "tax" else "Rounding"
-            return Made(f"{what} of invoice {invoice.number}", "", INVOICE, invoice.pk)
+            title = gettext("Rounding of invoice %(number)s")
+            if head == "tax":
+                title = gettext("Tax on invoice %(number)s")
+            return Made(title % {"number": invoice.number}, "", INVOICE, invoice.pk)
         note = self.notes.get(rest) if head == "credit-note" else None
         if note is not None:
-            return Made(f"Credit note {note.number}", note.reason, NOTE, note.pk)
+            title = gettext("Credit note %(number)s") % {"number": note.number}
+            return Made(title, note.reason, NOTE, note.pk)
         return None
 
     def _grant(self, line: StatementLine, head: str, rest: str) -> Made | None:
@@ -86,14 +90,15 @@ class Known:
         grant = self.grants.get(grant_id)
         if grant is None:
             return None
-        return Made(Cause(line.cause).label, grant.reason, GRANT, grant.pk)
+        return Made(str(Cause(line.cause).label), grant.reason, GRANT, grant.pk)
 
     def _usage(self, line: StatementLine) -> Made | None:
         if line.cause != Cause.USAGE:
             return None
         day = line.accounted_on.isoformat()
         filters = {"q": self.organization_id, "accounted_on": day}
-        return Made(f"Usage of {day}", "", EVENTS, filters=filters)
+        title = gettext("Usage of %(day)s") % {"day": day}
+        return Made(title, "", EVENTS, filters=filters)
 
 
 def known(organization_id: str, lines: Iterable[StatementLine]) -> Known:

@@ -6,11 +6,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection
+from django.utils.translation import gettext_noop
 
 AGES = (30, 90, 180, 365)
 """Upper bounds of days since a grant, both kinds of credit; what is older comes last."""
-WORDS = ("Up to 30 days", "31\N{EN DASH}90 days", "91\N{EN DASH}180 days",
-         "181\N{EN DASH}365 days", "Over a year")  # fmt: skip
+WORDS = (
+    gettext_noop("Up to 30 days"),
+    gettext_noop("31\N{EN DASH}90 days"),
+    gettext_noop("91\N{EN DASH}180 days"),
+    gettext_noop("181\N{EN DASH}365 days"),
+    gettext_noop("Over a year"),
+)
+"""The ages in words: English in files, translated on the page."""
 KINDS = {"prepaid": "customer_balance", "promotional": "promotional_credit"}
 """Kinds of grants, and the accounts that hold what is left of them."""
 HOLDERS_MAX = 50

@@ -7,6 +7,8 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from billing.cockpit.deferred import KINDS, WORDS, Deferred, Holder, deferred, holders
 from billing.cockpit.owed_page import statement_url
@@ -17,17 +19,17 @@ from control.admin.base import OperatorPage
 from control.api.streaming import whole_export
 
 INKS = {"prepaid": "revenue", "promotional": "idle"}
-NAMES = {"prepaid": "Prepaid", "promotional": "Promotional"}
+NAMES = {"prepaid": _("Prepaid"), "promotional": _("Promotional")}
 CSV_HEADER = ("as_of_utc_day", "kind", "age", "grants", "unspent_usd", "expiring_30_days_usd")
 
 
 class DeferredPage(OperatorPage):
     """Unspent credit by age."""
 
-    title = "Deferred credit"
-    purpose = (
-        "Credit that customers hold and have not used: prepaid credit is money received and not"
-        " earned yet, promotional credit was given. By how long ago each was granted."
+    title = _("Deferred credit")
+    purpose = _(
+        "Credit that customers have not used yet, by how long ago it was granted. Prepaid credit is"
+        " money received but not earned yet; promotional credit was given."
     )
     permission_required = "ledger.view_account"
     template_name = "cockpit/deferred.html"
@@ -56,7 +58,7 @@ class DeferredPage(OperatorPage):
 def _row(found: Deferred, place: int) -> dict[str, Any]:
     ages = [found.age(kind, place) for kind in KINDS]
     return {
-        "words": WORDS[place],
+        "words": gettext(WORDS[place]),
         "ages": [(f"{age.grant_count:,}", Money(age.nanos)) for age in ages],
         "expiring": Money(sum(age.expiring_nanos for age in ages)),
         "total": Money(sum(age.nanos for age in ages)),
@@ -86,11 +88,13 @@ def _holder(one: Holder) -> dict[str, Any]:
 def _chart(found: Deferred) -> dict[str, Any]:
     places = range(len(WORDS))
     series = [
-        series_of(NAMES[kind], INKS[kind], "unspent", [found.age(kind, n).nanos for n in places])
+        series_of(
+            str(NAMES[kind]), INKS[kind], "unspent", [found.age(kind, n).nanos for n in places]
+        )
         for kind in KINDS
     ]
     totals = [sum(found.age(kind, place).nanos for kind in KINDS) for place in places]
-    return chart_of(WORDS, series, totals)
+    return chart_of([gettext(words) for words in WORDS], series, totals)
 
 
 def _file(request: HttpRequest) -> HttpResponseBase:

@@ -1,4 +1,4 @@
-"""Who owes what: open invoices by how late they are, and what is owed beyond them."""
+"""Receivables: open invoices by how late they are, and what is owed beyond them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,13 +6,20 @@ from datetime import date
 from itertools import groupby
 
 from django.db import connection
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from serving.contract.money import CENT_NANOS
 
 BUCKETS = ("not_due", "to_30", "to_60", "to_90", "over_90")
 """How many days an invoice is past its day: none, 1-30, 31-60, 61-90, more."""
-WORDS = ("Not due", "1\N{EN DASH}30 days", "31\N{EN DASH}60 days", "61\N{EN DASH}90 days",
-         "Over 90 days")  # fmt: skip
+WORDS = (
+    _("Not due"),
+    _("1\N{EN DASH}30 days"),
+    _("31\N{EN DASH}60 days"),
+    _("61\N{EN DASH}90 days"),
+    _("Over 90 days"),
+)
 
 # What each organization owes: its receivable, and of its open invoices how much is how late. An
 # invoice with less than half a cent to pay is paid. Whoever owes nothing has no open invoice
@@ -112,7 +119,7 @@ def total(rows: Iterable[Debtor]) -> Debtor:
     every = list(rows)
     return Debtor(
         organization_id="",
-        name="Total",
+        name=gettext("Total"),
         invoice_count=sum(row.invoice_count for row in every),
         aged=tuple(sum(row.aged[place] for row in every) for place in range(len(BUCKETS))),
         receivable_nanos=sum(row.receivable_nanos for row in every),

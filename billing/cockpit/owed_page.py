@@ -1,4 +1,4 @@
-"""Who owes what: an ageing table by organization, with its open invoices."""
+"""Receivables: an ageing table by organization, with its open invoices."""
 
 from datetime import date
 from typing import Any
@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from billing.cockpit.owed import BUCKETS, WORDS, Debtor, OpenInvoice, debtors, open_invoices, total
 from billing.economics.pages.margin_rows import Money
@@ -28,10 +29,10 @@ CSV_HEADER = (
 class OwedPage(OperatorPage):
     """Ageing of what customers owe."""
 
-    title = "Who owes what"
-    purpose = (
-        "What customers owe, by how many days their invoices are past due. What no invoice asks"
-        " for yet stands beside it; both together are the receivables of the ledger."
+    title = _("Receivables")
+    purpose = _(
+        "What customers owe, by how many days their invoices are past due, and what is not invoiced"
+        " yet. Together they are the receivables of the ledger."
     )
     permission_required = "ledger.view_account"
     template_name = "cockpit/owed.html"
@@ -103,7 +104,7 @@ def statement_url(organization_id: str, account: str = "accounts_receivable") ->
 
 def _file(request: HttpRequest) -> HttpResponseBase:
     today = timezone.now().date()
-    name = f"who-owes-what-{today}.csv"
+    name = f"receivables-{today}.csv"
     return whole_export(
         request, lambda: _csv(today), content_type="text/csv; charset=utf-8", name=name
     )

@@ -7,6 +7,8 @@ from typing import Any
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
 
 from billing.cockpit.revenue import Revenue, model_names, revenue
 from billing.economics.pages.margin_rows import Money
@@ -25,10 +27,10 @@ CSV_HEADER = ("month", "model_id", "model", "charged_usd")
 class RevenuePage(OperatorPage):
     """What each model earned by month, held against the ledger."""
 
-    title = "Revenue"
-    purpose = (
-        "What customers were charged for each model by month of the books, summed from usage and"
-        " held against the revenue accounts of the ledger."
+    title = _("Revenue")
+    purpose = _(
+        "What customers were charged for each model by accounting month, summed from usage and"
+        " compared with the revenue accounts of the ledger."
     )
     permission_required = "ledger.view_account"
     template_name = "cockpit/revenue.html"
@@ -78,8 +80,9 @@ def _chart(
     found: Revenue, months: Sequence[date], models: Sequence[str], called: dict[str, str]
 ) -> dict[str, Any]:
     stacks = [(called.get(model, model), [model]) for model in models[:MODELS_MAX]]
-    if models[MODELS_MAX:]:
-        stacks.append((f"{len(models[MODELS_MAX:])} others", list(models[MODELS_MAX:])))
+    if rest := list(models[MODELS_MAX:]):
+        words = ngettext("%(count)s other", "%(count)s others", len(rest))
+        stacks.append((words % {"count": len(rest)}, rest))
     series = []
     for (label, its), ink in zip(stacks, INKS, strict=False):
         nanos = [sum(found.charged.get((month, one), 0) for one in its) for month in months]
@@ -110,7 +113,9 @@ def chart_of(
         "labels": labels,
         "titles": labels,
         "series": series,
-        "totals": [f"Together {format_dollars(nanos)}" for nanos in totals],
+        "totals": [
+            gettext("Total %(amount)s") % {"amount": format_dollars(nanos)} for nanos in totals
+        ],
     }
 
 

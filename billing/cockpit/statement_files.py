@@ -1,9 +1,11 @@
-"""A statement as a file: all of its lines, the oldest first."""
+"""A statement as a file, in English: all of its lines, the oldest first."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
+from django.conf import settings
+from django.utils.translation import override
 
 from billing.cockpit.causes import known
 from billing.cockpit.statement import StatementLine
@@ -53,14 +55,15 @@ def records(page: list[StatementLine], query: StatementQuery) -> Iterator[dict[s
     """Yield lines under the names of COLUMNS."""
     called = known(query.organization, page)
     for line in page:
-        made = called.made(line)
+        with override(settings.LANGUAGE_CODE):
+            made, account = called.made(line), str(ACCOUNTS[query.account])
         amount, balance = line.nanos * query.sign, line.balance_nanos * query.sign
         values = (
             line.entry_id,
             utc_text(line.posted_at),
             line.accounted_on.isoformat(),
             query.organization,
-            ACCOUNTS[query.account],
+            account,
             line.cause,
             made.title,
             made.words,

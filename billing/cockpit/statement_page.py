@@ -8,6 +8,8 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from billing.cockpit.causes import known
 from billing.cockpit.statement import (
@@ -42,10 +44,10 @@ FILES = {
 class StatementPage(OperatorPage):
     """An account's entries with the balance after each."""
 
-    title = "Ledger"
-    purpose = (
-        "An organization's account as a bank statement: what moved, why, and the balance after it."
-        " Amounts stand as they fill the account; nothing here is ever changed."
+    title = _("Ledger")
+    purpose = _(
+        "An organization's account as a bank statement: each amount, its cause and the balance"
+        " after it. Amounts that fill the account are positive; entries never change."
     )
     permission_required = "ledger.view_account"
     template_name = "cockpit/statement.html"
@@ -89,7 +91,10 @@ def _statement(query: StatementQuery, accounts: list[Account]) -> dict[str, Any]
         "walked_to": found.walked_to,
         "walked_max": f"{WALKED_MAX:,}",
         "edges": [
-            ("Balance now", _money(Place(LAST, sum(one.balance_nanos for one in its)), query)),
+            (
+                gettext("Balance now"),
+                _money(Place(LAST, sum(one.balance_nanos for one in its)), query),
+            ),
             *_edges(ids, query, bounds),
         ],
         "unposted": Money(unposted_nanos(query.organization)) if query.account in USED else None,
@@ -104,9 +109,12 @@ def _edges(
 ) -> list[tuple[str, Money]]:
     """Return the balance at the edges of the days asked for."""
     asked = [
-        (f"{word} {day}", place)
-        for word, day, place in zip(
-            ("Before", "After"), (query.first, query.last), bounds, strict=True
+        (words % {"day": day}, place)
+        for words, day, place in zip(
+            (gettext("Before %(day)s"), gettext("After %(day)s")),
+            (query.first, query.last),
+            bounds,
+            strict=True,
         )
         if day is not None
     ]

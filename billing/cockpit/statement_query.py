@@ -3,26 +3,30 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core import signing
+from django.utils.translation import gettext_lazy as _
 
 from billing.cockpit.statement import Place, Range
 from billing.ledger.models import AccountKind, Cause
 from billing.reading.days import day_of, midnight
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 SALT = "cockpit.statement"
-ACCOUNTS: dict[str, str] = {
-    AccountKind.ACCOUNTS_RECEIVABLE: "Owed by the customer",
-    AccountKind.CUSTOMER_BALANCE: "Prepaid credit",
-    AccountKind.PROMOTIONAL_CREDIT: "Promotional credit",
-    AccountKind.CASH: "Cash received",
-    AccountKind.REVENUE: "Revenue",
-    AccountKind.TAX_PAYABLE: "Tax to pay on",
-    AccountKind.BREAKAGE: "Expired prepayments",
-    AccountKind.ROUNDING: "Rounding of invoices",
-    AccountKind.PROMOTION_EXPENSE: "Promotions given",
-    AccountKind.BAD_DEBT: "Debts written off",
+ACCOUNTS: dict[str, "StrOrPromise"] = {
+    AccountKind.ACCOUNTS_RECEIVABLE: _("Owed by the customer"),
+    AccountKind.CUSTOMER_BALANCE: _("Prepaid credit"),
+    AccountKind.PROMOTIONAL_CREDIT: _("Promotional credit"),
+    AccountKind.CASH: _("Cash received"),
+    AccountKind.REVENUE: _("Revenue"),
+    AccountKind.TAX_PAYABLE: _("Tax payable"),
+    AccountKind.BREAKAGE: _("Expired prepayments"),
+    AccountKind.ROUNDING: _("Rounding of invoices"),
+    AccountKind.PROMOTION_EXPENSE: _("Promotions given"),
+    AccountKind.BAD_DEBT: _("Debts written off"),
 }
 """What the accounts are called, those first that are looked at most."""
 DEBITS = (

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin
@@ -11,7 +11,9 @@ from django.contrib.admin.utils import unquote
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.utils.html import format_html_join
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSingleDateWidget
 
@@ -25,11 +27,14 @@ from control.admin.fields import NOTHING, idempotent_action
 from control.organizations.admin import OrganizationOwnedAdmin
 from control.permissions import Actor
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 CHANGE = "collection.change_case"
-WAITS = {
-    "pause": "paused",
-    "payment": "a payment is on its way",
-    "dispute": "disputed",
+WAITS: dict[str, "StrOrPromise"] = {
+    "pause": _("paused"),
+    "payment": _("payment in progress"),
+    "dispute": _("disputed"),
     "": "",
 }
 STEPS_SHOWN = 50
@@ -51,9 +56,10 @@ class UntilForm(ReasonForm):
     """Until when, and why."""
 
     until = forms.DateField(
+        label=_("Until"),
         required=False,
         widget=UnfoldAdminSingleDateWidget,
-        help_text="The last day, such as one that payment was promised by.",
+        help_text=_("The last day of the pause, such as one that payment was promised by."),
     )
 
     field_order = ("until", "reason")
@@ -67,8 +73,8 @@ def ask(page: ReadOnlyAdmin, request: HttpRequest, object_id: str, asked: Decisi
 
 
 def deciding(
-    title: str,
-    words: str,
+    title: "StrOrPromise",
+    words: "StrOrPromise",
     verb: Callable[..., object],
     *,
     form: type[ReasonForm] = ReasonForm,
@@ -115,67 +121,70 @@ class CaseAdmin(ReadOnlyAdmin):
             rows = rows.exclude(state=State.CURRENT)
         return rows.order_by("-suspended_at", "-limited_at", "next_on")
 
-    @admin.display(description="Overdue", ordering="due_cents")
+    @admin.display(description=_("Overdue"), ordering="due_cents")
     def due(self, row: Case) -> str:
-        """Return what was overdue at the last look."""
+        """Return what was overdue at the last check."""
         return dollars(row.due_cents)
 
-    @admin.display(description="Invoices")
+    @admin.display(description=_("Invoices"))
     @idempotent_action
     def invoices(self, row: Case) -> str:
         """Return the invoices that are overdue now, with what is left of each."""
         found = selectors.debt(row.pk, timezone.now()).due
+        line = gettext('<a href="{url}">{number}</a>: {amount}, due {day}')
         lines = (
-            (
-                row_url(INVOICE, one.invoice.pk),
-                one.invoice.number,
-                dollars(one.open_cents),
-                day(one.invoice.due_on),
+            format_html(
+                line,
+                url=row_url(INVOICE, one.invoice.pk),
+                number=one.invoice.number,
+                amount=dollars(one.open_cents),
+                day=day(one.invoice.due_on),
             )
             for one in found
         )
-        link = '<a href="{}">{}</a>: {}, due {}'
-        return format_html_join("", f"{link}<br>", lines) or NOTHING
+        return format_html_join("", "{}<br>", ((each,) for each in lines)) or NOTHING
 
-    @admin.display(description="Since", ordering="opened_at")
+    @admin.display(description=_("Since"), ordering="opened_at")
     def since(self, row: Case) -> str:
         """Return when it was first found overdue."""
         return day(row.opened_at.date()) if row.opened_at else NOTHING
 
-    @admin.display(description="Next step", ordering="next_kind")
+    @admin.display(description=_("Next step"), ordering="next_kind")
     def follows(self, row: Case) -> str:
         """Return what follows."""
         return row.get_next_kind_display() or NOTHING
 
-    @admin.display(description="On", ordering="next_on")
+    @admin.display(description=_("Next step on"), ordering="next_on")
     def follows_on(self, row: Case) -> str:
         """Return the day of the next step, at the operator's hour."""
         return day(row.next_on) if row.next_on else NOTHING
 
-    @admin.display(description="Held up", ordering="waits_for")
+    @admin.display(description=_("On hold"), ordering="waits_for")
     def waits(self, row: Case) -> str:
         """Return what holds the next step up."""
-        words = WAITS[row.waits_for]
         if row.waits_for == "pause" and row.paused_until:
-            words = f"{words} until {day(row.paused_until)}"
-        return words or NOTHING
+            return gettext("paused until %(day)s") % {"day": day(row.paused_until)}
+        return str(WAITS[row.waits_for]) or NOTHING
 
-    @admin.display(description="Steps taken")
+    @admin.display(description=_("Steps taken"))
     @idempotent_action
     def log(self, row: Case) -> str:
         """Return what was done, the newest first."""
+        line = gettext("%(time)s UTC %(outcome)s, %(amount)s overdue, by %(name)s")
         lines = (
             (
-                f"{one.taken_at:%Y-%m-%d %H:%M}",
-                one.outcome.replace("_", " "),
-                dollars(one.due_cents),
-                one.taken_by,
+                line
+                % {
+                    "time": f"{one.taken_at:%Y-%m-%d %H:%M}",
+                    "outcome": one.outcome.replace("_", " "),
+                    "amount": dollars(one.due_cents),
+                    "name": one.taken_by,
+                },
                 f": {one.reason}" if one.reason else "",
             )
             for one in selectors.steps(row.pk)[:STEPS_SHOWN]
         )
-        line = "{} UTC {}, {} overdue, by {}{}"
-        return format_html_join("", f"{line}<br>", lines) or NOTHING
+        return format_html_join("", "{}{}<br>", lines) or NOTHING
 
     def has_decide_permission(self, request: HttpRequest, object_id: str) -> bool:
         """What is being collected is decided about, by who may."""
@@ -193,57 +202,67 @@ class CaseAdmin(ReadOnlyAdmin):
         return may and _case(request, object_id).has_measures
 
     pause = deciding(
-        "Pause",
-        "No step is taken until the day has passed; without a day, until it is resumed.",
+        _("Pause"),
+        _("No step is taken until the day has passed, or until you resume if you name no day."),
         operator.pause,
         form=UntilForm,
     )
     resume = deciding(
-        "Resume",
-        "The next step is taken tomorrow at the earliest.",
+        _("Resume"),
+        _("The next step is taken tomorrow at the earliest."),
         operator.resume,
         permission="resume",
     )
     retry_now = deciding(
-        "Retry now",
-        "The saved method is charged with what is due; without one, a reminder is mailed.",
+        _("Retry now"),
+        _(
+            "The saved payment method is charged the amount that is due. Without one, a reminder is"
+            " emailed."
+        ),
         operator.retry_now,
     )
     skip = deciding(
-        "Skip next step",
-        "The next step is left out; the one after keeps its distance to it.",
+        _("Skip next step"),
+        _("The next step is skipped. The step after it follows at its usual interval."),
         operator.skip,
     )
     limit_now = deciding(
-        "Limit",
-        "Its credit line goes to zero at once: only prepaid credit serves. A mail says so.",
+        _("Limit"),
+        _(
+            "The credit line drops to zero at once: only prepaid credit can be used. The"
+            " organization is notified by email."
+        ),
         operator.limit_now,
     )
     suspend_now = deciding(
-        "Suspend",
-        "All its API keys are refused within a second. A mail says so.",
+        _("Suspend"),
+        _(
+            "All API keys of the organization stop working within a second. The organization is"
+            " notified by email."
+        ),
         operator.suspend_now,
     )
     reinstate = deciding(
-        "Reinstate",
-        "It is served as before, and collection pauses until the day has passed: a week,"
-        " unless another day is named. Limiting and suspending follow anew after that.",
+        _("Reinstate"),
+        _(
+            "Service is as before, and collection pauses until the day has passed, or for a week if"
+            " you name no day. After that, limiting and suspending follow again."
+        ),
         operator.reinstate,
         form=UntilForm,
         permission="reinstate",
     )
 
-    @action(description="Write off", permissions=["decide"])
+    @action(description=_("Write off"), permissions=["decide"])
     def write_off(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Give the debt up."""
         owed = dollars(selectors.debt(unquote(object_id), timezone.now()).cents)
-        words = (
-            f"{owed} of debt is given up and booked as a loss. A limited or suspended service stays"
-            " so until it is reinstated."
-        )
-        return ask(
-            self, request, object_id, Decision("Write off", words, ReasonForm, operator.write_off)
-        )
+        words = gettext(
+            "%(amount)s of debt is given up and posted as a loss. A limited or suspended service"
+            " stays so until you reinstate it."
+        ) % {"amount": owed}
+        decision = Decision(_("Write off"), words, ReasonForm, operator.write_off)
+        return ask(self, request, object_id, decision)
 
 
 @admin.register(ScheduledStep)
@@ -269,11 +288,11 @@ class ScheduledStepAdmin(OperatorAdmin):
         days, kind = changes.get("days", row.days), changes.get("kind", row.kind)
         return operator.schedule_step(actor=actor, days=days, kind=kind, step=row)
 
-    @action(description="Take out of the schedule", permissions=["change"])
+    @action(description=_("Remove from the schedule"), permissions=["change"])
     def unschedule(self, request: HttpRequest, queryset: QuerySet[ScheduledStep]) -> None:
         """Take steps out."""
         self.carry_out(
-            request, queryset, "is no step any more",
+            request, queryset, _("%(row)s is no longer scheduled."),
             lambda actor, row: operator.unschedule_step(actor=actor, step=row),
         )  # fmt: skip
 
@@ -307,7 +326,7 @@ class StepAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
     search_fields = ("organization_id", "invoice_id", "reason")
     ordering = ("-taken_at",)
 
-    @admin.display(description="Overdue", ordering="due_cents")
+    @admin.display(description=_("Overdue"), ordering="due_cents")
     def due(self, row: Step) -> str:
         """Return what was overdue."""
         return dollars(row.due_cents)

@@ -2,7 +2,7 @@
 per form, and what puts things right, each with a reason and through its service."""
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin
@@ -10,6 +10,8 @@ from django.contrib.admin.utils import unquote
 from django.db.models import F
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSelectWidget
 
@@ -21,17 +23,22 @@ from billing.credit.services.grants import grant_credit, reverse_grant
 from billing.credit.services.leases import acknowledge_overrun, release_lease
 from billing.credit.services.payments import record_payment
 from control.admin.base import OperatorAdmin, ReadOnlyAdmin
-from control.admin.fields import NOTHING, DollarsField, dollars
+from control.admin.fields import NOTHING, DollarsField, displayed, dollars
 from control.organizations.selectors import organizations
 from control.permissions import Actor
 from serving.contract.money import exact_dollars
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
 
 
 class MoneyForm(forms.ModelForm):
     """Money for an organization as the operator types it, in dollars, once per form."""
 
-    organization = forms.ModelChoiceField(organizations(), widget=UnfoldAdminSelectWidget)
-    amount = DollarsField(help_text="In dollars, such as 25 or 0.50.")
+    organization = forms.ModelChoiceField(
+        organizations(), label=_("Organization"), widget=UnfoldAdminSelectWidget
+    )
+    amount = DollarsField(label=_("Amount"), help_text=_("In dollars, such as 25 or 0.50."))
 
 
 class GrantForm(MoneyForm):
@@ -46,7 +53,11 @@ class GrantForm(MoneyForm):
 class PaymentForm(MoneyForm):
     """A payment that came in outside of any provider, by bank transfer say."""
 
-    tax = DollarsField(required=False, help_text="In dollars, part of the amount; never credit.")
+    tax = DollarsField(
+        label=_("Tax"),
+        required=False,
+        help_text=_("In dollars, included in the amount. Tax never becomes credit."),
+    )
 
     class Meta:
         model = Payment
@@ -81,10 +92,10 @@ class CreditGrantAdmin(OnceAdmin):
     ordering = ("-granted_at",)
     actions_detail = ("reverse",)
 
-    amount = dollars("amount_nanos", "Amount")
-    expired = dollars("expired_nanos", "Expired")
+    amount = dollars("amount_nanos", _("Amount"))
+    expired = dollars("expired_nanos", _("Expired"))
 
-    @admin.display(ordering="-account__balance_nanos")
+    @admin.display(description=_("Remaining"), ordering="-account__balance_nanos")
     def remaining(self, grant: CreditGrant) -> str:
         """Return what is left."""
         return exact_dollars(grant.remaining_nanos)
@@ -119,13 +130,14 @@ class CreditGrantAdmin(OnceAdmin):
         may = request.user.has_perm("credit.change_creditgrant")
         return may and grant_with_account(unquote(object_id)).closed_at is None
 
-    @action(description="Reverse", permissions=["reverse"])
+    @action(description=_("Reverse"), permissions=["reverse"])
     def reverse(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Take back what is left of a grant that was given by mistake."""
         grant = grant_with_account(unquote(object_id))
-        words = f"{exact_dollars(grant.remaining_nanos)} are left of this grant and go back."
+        words = gettext("The %(amount)s left of this grant are taken back.")
+        words %= {"amount": exact_dollars(grant.remaining_nanos)}
         verb = partial(reverse_grant, grant_id=grant.id, now=timezone.now())
-        return decide(self, request, grant, Decision("Reverse", words, ReasonForm, verb))
+        return decide(self, request, grant, Decision(_("Reverse"), words, ReasonForm, verb))
 
 
 @admin.register(Payment)
@@ -139,9 +151,9 @@ class PaymentAdmin(OnceAdmin):
     search_fields = ("organization_id", "id", "reason")
     ordering = ("-received_at",)
 
-    amount = dollars("amount_nanos", "Amount")
-    tax = dollars("tax_nanos", "Tax")
-    settled = dollars("settled_nanos", "Debt paid")
+    amount = dollars("amount_nanos", _("Amount"))
+    tax = dollars("tax_nanos", _("Tax"))
+    settled = dollars("settled_nanos", _("Debt paid"))
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the form's fields, or all columns of a payment that was recorded."""
@@ -164,11 +176,12 @@ class PaymentAdmin(OnceAdmin):
         )
 
 
-REFUND = "Paid back is prepaid credit, as far as it is left and not held by gateways."
-WRITE_OFF = "The debt is given up; the balance rises by the amount."
-CREDIT_NOTE = (
-    "Revenue is given back: it settles the debt first, the rest becomes prepaid credit. What is on"
-    " an invoice is taken back there, with a document."
+REFUND = _("Prepaid credit is paid back, as far as it is unspent and not held by gateways.")
+WRITE_OFF = _("The debt is given up; the balance rises by the amount.")
+CREDIT_NOTE = _(
+    "Revenue is given back: it settles debt first, and the rest becomes prepaid credit. To give"
+    " back what is on an invoice, issue a credit note on the invoice's page: it comes with a"
+    " document."
 )
 
 
@@ -190,12 +203,12 @@ class BudgetAdmin(ReadOnlyAdmin):
     ordering = ("-starts_at", "budget_id")
     actions_detail = ("refund", "write_off", "credit_note")
 
-    funded = dollars("funded_nanos", "Funded")
-    posted = dollars("posted_nanos", "Posted")
-    pending = dollars("pending_nanos", "Pending")
-    limit = dollars("limit_nanos", "Limit")
+    funded = dollars("funded_nanos", _("Funded"))
+    posted = dollars("posted_nanos", _("Posted"))
+    pending = dollars("pending_nanos", _("Pending"))
+    limit = dollars("limit_nanos", _("Limit"))
 
-    @admin.display(description="Balance", ordering=F("funded_nanos") - F("posted_nanos"))
+    @admin.display(description=_("Balance"), ordering=F("funded_nanos") - F("posted_nanos"))
     def balance(self, row: Budget) -> str:
         """Return what is left of a balance; a debt is below zero."""
         is_balance = row.kind == BudgetKind.BALANCE
@@ -206,23 +219,29 @@ class BudgetAdmin(ReadOnlyAdmin):
         may = request.user.has_perm("credit.change_budget")
         return may and budget_by_row(int(object_id)).kind == BudgetKind.BALANCE
 
-    @action(description="Refund", permissions=["adjust"])
+    @action(description=_("Refund"), permissions=["adjust"])
     def refund(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Pay prepaid credit back."""
-        return self._adjust(request, object_id, "Refund", REFUND, refund_or_recall)
+        return self._adjust(request, object_id, _("Refund"), REFUND, refund_or_recall)
 
-    @action(description="Write off", permissions=["adjust"])
+    @action(description=_("Write off"), permissions=["adjust"])
     def write_off(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Give up a debt."""
-        return self._adjust(request, object_id, "Write off", WRITE_OFF, write_off)
+        return self._adjust(request, object_id, _("Write off"), WRITE_OFF, write_off)
 
-    @action(description="Credit note", permissions=["adjust"])
+    @action(description=_("Issue credit note"), permissions=["adjust"])
     def credit_note(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Give revenue back."""
-        return self._adjust(request, object_id, "Credit note", CREDIT_NOTE, issue_credit_note)
+        title = _("Issue credit note")
+        return self._adjust(request, object_id, title, CREDIT_NOTE, issue_credit_note)
 
     def _adjust(
-        self, request: HttpRequest, object_id: str, title: str, words: str, verb: Any
+        self,
+        request: HttpRequest,
+        object_id: str,
+        title: "StrOrPromise",
+        words: "StrOrPromise",
+        verb: Any,
     ) -> HttpResponse:
         row = budget_by_row(int(object_id))
         verb = partial(verb, organization_id=row.organization_id, now=timezone.now())
@@ -235,7 +254,7 @@ class LeaseAdmin(ReadOnlyAdmin):
 
     list_display = (
         "granted_at", "gateway_id", "organization_id", "granted", "settled", "held",
-        "admits_until", "closed_at", "voided_at", "overrun_seen_at",
+        "admits_until", "closed_at", "voided_at", "acknowledged",
     )  # fmt: skip
     list_filter = (("overrun_seen_at", admin.EmptyFieldListFilter),)
     search_fields = ("gateway_id", "organization_id", "ask_id")
@@ -245,13 +264,20 @@ class LeaseAdmin(ReadOnlyAdmin):
         "voided_at", "overrun_seen_at", "lineage",
     )  # fmt: skip
     readonly_fields = fields
+    column_labels = {
+        "lineage": _("Database identity"),
+        "overrun_seen_at": _("Overrun acknowledged at"),
+    }
     ordering = ("-granted_at",)
     actions_detail = ("release", "acknowledge")
 
-    granted = dollars("granted_nanos", "Granted")
-    settled = dollars("settled_nanos", "Settled")
+    granted = dollars("granted_nanos", _("Granted"))
+    settled = dollars("settled_nanos", _("Settled"))
+    acknowledged = displayed(
+        "overrun_seen_at", _("Overrun acknowledged at"), ordering="overrun_seen_at"
+    )
 
-    @admin.display(description="Held")
+    @admin.display(description=_("Held"))
     def held(self, row: Lease) -> str:
         """Return what it still holds."""
         return exact_dollars(row.held_nanos)
@@ -268,19 +294,20 @@ class LeaseAdmin(ReadOnlyAdmin):
         row = lease(int(object_id))
         return row.settled_nanos > row.granted_nanos and row.overrun_seen_at is None
 
-    @action(description="Release", permissions=["release"])
+    @action(description=_("Release"), permissions=["release"])
     def release(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Give back what a lease holds whose gateway's journal is known to be lost."""
         row = lease(int(object_id))
-        words = f"{exact_dollars(row.held_nanos)} are free again; events that come are booked."
+        words = gettext("%(amount)s are free again. Events that still arrive are recorded.")
+        words %= {"amount": exact_dollars(row.held_nanos)}
         verb = partial(release_lease, lease_id=row.pk, now=timezone.now())
-        return decide(self, request, row, Decision("Release", words, ReasonForm, verb))
+        return decide(self, request, row, Decision(_("Release"), words, ReasonForm, verb))
 
-    @action(description="Acknowledge overrun", permissions=["acknowledge"])
+    @action(description=_("Acknowledge overrun"), permissions=["acknowledge"])
     def acknowledge(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Note that a person looked into a lease that took more than it was granted."""
         row = lease(int(object_id))
         over = exact_dollars(row.settled_nanos - row.granted_nanos)
-        words = f"This lease took {over} more than it was granted."
+        words = gettext("This lease took %(amount)s more than it was granted.") % {"amount": over}
         verb = partial(acknowledge_overrun, lease_id=row.pk, now=timezone.now())
-        return decide(self, request, row, Decision("Acknowledge", words, ReasonForm, verb))
+        return decide(self, request, row, Decision(_("Acknowledge"), words, ReasonForm, verb))

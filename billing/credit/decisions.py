@@ -1,16 +1,18 @@
-"""The page on which an operator decides about money: an amount, a reason, and a form that does its
-deed once however often it is sent."""
+"""The page on which an operator decides about money: an amount, a reason, and a form that acts
+once however often it is sent."""
 
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminTextInputWidget
 
@@ -18,25 +20,30 @@ from control.admin.base import operator, row_url
 from control.admin.fields import DollarsField
 from control.errors import ServiceError
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 TEMPLATE = "admin/credit/decide.html"
 REASON_MAX = 200
 
 
 def new_form_id() -> str:
-    """Return what a freshly opened form is known by: sent twice, it does its deed once."""
+    """Return what a freshly opened form is known by: sent twice, it acts once."""
     return f"admin:{uuid.uuid4()}"
 
 
 class ReasonForm(forms.Form):
     """Why something is done."""
 
-    reason = forms.CharField(max_length=REASON_MAX, widget=UnfoldAdminTextInputWidget)
+    reason = forms.CharField(
+        label=_("Reason"), max_length=REASON_MAX, widget=UnfoldAdminTextInputWidget
+    )
 
 
 class AmountForm(ReasonForm):
     """How much, and why."""
 
-    amount_nanos = DollarsField(label="Amount", help_text="In dollars, such as 25 or 0.50.")
+    amount_nanos = DollarsField(label=_("Amount"), help_text=_("In dollars, such as 25 or 0.50."))
     idempotency_key = forms.CharField(widget=forms.HiddenInput, initial=new_form_id)
 
     field_order = ("amount_nanos", "reason")
@@ -46,8 +53,8 @@ class AmountForm(ReasonForm):
 class Decision:
     """What is asked, and the verb that is done when it is sent, with what the form holds."""
 
-    title: str
-    words: str
+    title: "StrOrPromise"
+    words: "StrOrPromise"
     form: type[forms.Form]
     verb: Callable[..., object]
 
@@ -62,7 +69,8 @@ def decide(admin: ModelAdmin, request: HttpRequest, row: Any, decision: Decision
         except ServiceError as error:
             form.add_error(error.param if error.param in form.fields else None, error.message)
         else:
-            messages.success(request, f"{decision.title}: done for {row}.")
+            done = gettext("%(action)s: done for %(row)s.")
+            messages.success(request, done % {"action": decision.title, "row": row})
             return redirect(back)
     context = {
         **admin.admin_site.each_context(request),

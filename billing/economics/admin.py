@@ -7,6 +7,8 @@ from django.contrib import admin
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from billing.economics import focus_admin, replay_admin  # noqa: F401 -- their pages
 from billing.economics.models import EngineLife
@@ -18,12 +20,12 @@ from control.admin.base import ReadOnlyAdmin
 SHOWN = timedelta(hours=24)
 """How much of a life its page shows: the last of it."""
 HEAD = (
-    "Hour (UTC)",
-    "Engine: input, output",
-    "Events: input, output",
-    "Difference",
-    "Unexplained",
-    "What may make a difference, and how much at most",
+    _("Hour (UTC)"),
+    _("Engine: input, output"),
+    _("Events: input, output"),
+    _("Difference"),
+    _("Unexplained"),
+    _("Possible reasons, and how much at most"),
 )
 
 
@@ -49,13 +51,13 @@ class EngineLifeAdmin(ReadOnlyAdmin):
             ),
         )
 
-    @admin.display(description="Reconciliation of its last 24 hours")
+    @admin.display(description=_("Reconciliation of the last 24 hours"))
     def reconciliation(self, row: EngineLife) -> str:
         """Return a row per hour: engine, events, the difference and its reasons."""
         now = timezone.now()
         end = next_hour(min(row.ended_at or now, now))
         found = reconcile(end - SHOWN, end, now=now, replica_id=row.replica_id)
-        return table(found) if found else "Nothing was counted."
+        return table(found) if found else gettext("Nothing was counted.")
 
 
 def next_hour(moment: datetime) -> datetime:
@@ -77,12 +79,14 @@ def table(hours: list[Reconciled]) -> SafeString:
 def _cells(one: Reconciled) -> tuple[str, ...]:
     engine, events = one.engine, one.events
     unexplained = _pair(one.unexplained_input_tokens, one.unexplained_output_tokens, "+,")
+    if one.is_alarming:
+        unexplained = gettext("%(tokens)s ALARM") % {"tokens": unexplained}
     return (
         f"{engine.hour_at:%Y-%m-%d %H:%M}",
         _pair(engine.input_tokens, engine.output_tokens, ","),
         _pair(events.input_tokens, events.output_tokens, ","),
         _pair(one.input_difference_tokens, one.output_difference_tokens, "+,"),
-        f"{unexplained} ALARM" if one.is_alarming else unexplained,
+        unexplained,
         "; ".join(
             f"{reason.words}: {_pair(reason.input_tokens, reason.output_tokens, ',')}"
             for reason in one.reasons

@@ -1,6 +1,7 @@
 """The Django app of economics."""
 
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
 
 from control.permissions import Permission
 
@@ -10,5 +11,5 @@ class EconomicsConfig(AppConfig):
 
     name = "billing.economics"
     label = "economics"
-    verbose_name = "Economics"
+    verbose_name = _("Costs")
     change_permission = Permission.FINANCE_WRITE

@@ -8,6 +8,8 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
 from django.template.response import TemplateResponse
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminSingleDateWidget
 
 from billing.economics.focus import Days, focus_csv
@@ -20,12 +22,18 @@ from control.organizations.selectors import organizations
 
 
 class ExportForm(forms.Form):
-    """Days of the books, both included."""
+    """Accounting days, both included."""
 
-    first = forms.DateField(label="From", widget=UnfoldAdminSingleDateWidget)
-    last = forms.DateField(label="To", widget=UnfoldAdminSingleDateWidget, help_text="Included.")
+    first = forms.DateField(label=_("From"), widget=UnfoldAdminSingleDateWidget)
+    last = forms.DateField(
+        label=_("To"), widget=UnfoldAdminSingleDateWidget, help_text=_("Included.")
+    )
     organization = forms.ModelChoiceField(
-        organizations(), required=False, empty_label="All", widget=UnfoldAdminSelectWidget
+        organizations(),
+        label=_("Organization"),
+        required=False,
+        empty_label=_("All"),
+        widget=UnfoldAdminSelectWidget,
     )
 
 
@@ -51,7 +59,7 @@ class CostExportAdmin(ReadOnlyAdmin):
                 messages.error(request, error.message)
         context = {
             **self.admin_site.each_context(request), "opts": self.opts, "form": form,
-            "title": "FOCUS export",
+            "title": gettext("FOCUS export"),
         }  # fmt: skip
         return TemplateResponse(request, "admin/economics/focus.html", context)
 

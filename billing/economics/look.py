@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from django.utils.translation import gettext_lazy as _
 
 from billing.economics.margin import ONE_HOUR, Margin, margins
 from billing.economics.margin_by_variant import Sold, allot_pools, request_count, used_by_variant
@@ -11,6 +13,9 @@ from billing.following.archive import dropped_days
 from billing.metering.batch import AGE_MAX
 from control.catalog.selectors import deployments
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 Basis = Literal["replica", "hour", "day"]
 CLOSELY_MAX = 500_000
 """As many requests are looked at one by one, at about 5 s per million of them."""
@@ -18,10 +23,10 @@ HOURS_CLOSELY_MAX = 100_000
 """As many hours of replicas are looked at one by one, at about 20 s per million of them."""
 BY_HOUR_MAX = timedelta(days=2)
 """Longer looks share by the day: an hour has a row per organization and variant."""
-SHARED_BY: dict[Basis, str] = {
-    "replica": "by replica and hour, from each request",
-    "hour": "by variant and hour, from hourly sums",
-    "day": "by variant and day, from hourly sums",
+SHARED_BY: dict[Basis, "StrOrPromise"] = {
+    "replica": _("by replica and hour, from each request"),
+    "hour": _("by variant and hour, from hourly sums"),
+    "day": _("by variant and day, from hourly sums"),
 }
 
 
@@ -39,7 +44,7 @@ class Look:
     @property
     def words(self) -> str:
         """How busy cost was shared."""
-        return SHARED_BY[self.basis]
+        return str(SHARED_BY[self.basis])
 
 
 def look(start: datetime, end: datetime, *, now: datetime) -> Look:

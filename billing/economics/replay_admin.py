@@ -13,6 +13,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from billing.economics.models import ReplayLine, ReplayRun
 from billing.economics.replay import SUMS
@@ -36,8 +38,8 @@ from serving.contract.money import exact_dollars, format_dollars
 PAGE = 50
 """Organizations on a page."""
 HEAD = (
-    "", "Requests", "Priced by the draft", "Kept by a contract", "Charged", "By the draft",
-    "Difference", "%", "Waived", "Waived by the draft",
+    "", _("Requests"), _("Priced by the draft"), _("Kept by a contract"), _("Charged"),
+    _("Charged by the draft"), _("Difference"), "%", _("Waived"), _("Waived by the draft"),
 )  # fmt: skip
 
 
@@ -51,7 +53,7 @@ class ReplayRunAdmin(ReadOnlyAdmin):
     show_full_result_count = False
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Who keeps the books asks for replays."""
+        """Allow operators who may add replays."""
         return bool(request.user.has_perm("economics.add_replayrun"))
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -73,7 +75,8 @@ class ReplayRunAdmin(ReadOnlyAdmin):
         """Say what the days mean."""
         field = super().formfield_for_dbfield(db_field, request, **options)
         if isinstance(field, forms.DateField):
-            field.help_text = f"UTC, included. At most {DAYS_MAX} days."
+            words = gettext("UTC, included. At most %(days)s days.")
+            field.help_text = words % {"days": DAYS_MAX}
         return field
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> ReplayRun:
@@ -127,7 +130,7 @@ def organization_page(run: ReplayRun, number: str) -> Page:
 
 def total(run: ReplayRun) -> tuple[str, ...]:
     """Return the row of everybody."""
-    return cells("All organizations", run.lines.aggregate(**added()))
+    return cells(gettext("All organizations"), run.lines.aggregate(**added()))
 
 
 def rows_of(

@@ -174,6 +174,6 @@ def _words(error: DatabaseError) -> str:
     """Return what to tell the operator; nothing of an error that may pass by itself."""
     state = getattr(error.__cause__, "sqlstate", None)
     return {
-        "22003": "the draft comes to an amount beyond what the books can hold",
+        "22003": "the draft comes to an amount beyond what the ledger can hold",
         "57014": "the day has more usage than can be replayed in the time there is",
     }.get(state or "", "")

@@ -4,6 +4,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
 
 from billing.invoicing import documents_admin  # noqa: F401 -- its pages
 from billing.invoicing.close_page import ClosePage
@@ -75,7 +76,7 @@ class TaxRateAdmin(OperatorAdmin):
     list_display = ("country", "region", "name", "rate", "reverse_charge", "starts_on")
     list_filter = ("country",)
 
-    @admin.display(description="Rate", ordering="rate_basis_points")
+    @admin.display(description=_("Rate"), ordering="rate_basis_points")
     def rate(self, row: TaxRate) -> str:
         """Return the rate in percent."""
         return percent(row.rate_basis_points)

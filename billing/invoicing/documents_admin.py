@@ -1,8 +1,8 @@
-"""Final documents in the admin: to look at, to take back by credit note, to mark as disputed."""
+"""Final documents in the admin: to look at, to credit by a credit note, to mark as disputed."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
@@ -11,6 +11,8 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.utils.html import format_html
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from unfold.admin import TabularInline
 from unfold.decorators import action
 
@@ -38,11 +40,14 @@ from control.api.streaming import whole_export
 from control.organizations.admin import OrganizationOwnedAdmin
 from control.permissions import Actor
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 BY_OPERATOR = "operator"
 """The key of a dispute that an operator opened."""
 
 
-def cents(column: str, description: str) -> Any:
+def cents(column: str, description: "StrOrPromise") -> Any:
     """Return a column of the admin that shows cents as dollars."""
 
     @admin.display(description=description, ordering=column)
@@ -74,11 +79,11 @@ class LineInline(TabularInline):
     can_delete = False
     hide_title = True
 
-    unit_price = dollars("unit_price_nanos", "Per million")
-    exact = dollars("amount_nanos", "Exact")
-    amount = cents("amount_cents", "Amount")
+    unit_price = dollars("unit_price_nanos", _("Per million"))
+    exact = dollars("amount_nanos", _("Exact"))
+    amount = cents("amount_cents", _("Amount"))
 
-    @admin.display(description="Tokens")
+    @admin.display(description=_("Tokens"))
     def tokens(self, row: InvoiceLine) -> str:
         """Return how many there were."""
         return f"{row.quantity_tokens:,}"
@@ -95,7 +100,7 @@ class PaymentInline(TabularInline):
     can_delete = False
     hide_title = True
 
-    amount = dollars("nanos", "Amount")
+    amount = dollars("nanos", _("Amount"))
 
 
 @admin.register(Invoice)
@@ -116,10 +121,10 @@ class InvoiceAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
     inlines = (LineInline, PaymentInline)
     actions_detail = ("take_back", "dispute", "end_dispute")
 
-    subtotal = cents("subtotal_cents", "Subtotal")
-    credit_applied = cents("credit_applied_cents", "Credit applied")
-    tax_added = cents("tax_cents", "Tax")
-    total = cents("total_cents", "Total")
+    subtotal = cents("subtotal_cents", _("Subtotal"))
+    credit_applied = cents("credit_applied_cents", _("Credit applied"))
+    tax_added = cents("tax_cents", _("Tax"))
+    total = cents("total_cents", _("Total"))
 
     def get_custom_urls(self) -> tuple[tuple[str, str, Any], ...]:
         """Return the address of the document."""
@@ -132,7 +137,7 @@ class InvoiceAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
             raise PermissionDenied
         return _file(request, found.number, lambda: invoice_pdf(found))
 
-    @admin.display(description="Document")
+    @admin.display(description=_("Document"))
     def document(self, row: Invoice) -> str:
         """Return the address of the document."""
         return format_html('<a href="../pdf/">{}.pdf</a>', row.number)
@@ -148,20 +153,20 @@ class InvoiceAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
         found = super().get_object(request, object_id, from_field)
         return found and stood([found])[0]
 
-    @admin.display(description="Month", ordering="starts_on")
+    @admin.display(description=_("Month"), ordering="starts_on")
     def month(self, row: Invoice) -> str:
         """Return the month."""
         return str(row.period)
 
-    @admin.display(description="Left to pay")
+    @admin.display(description=_("Left to pay"))
     def left(self, row: Any) -> str:
         """Return what is left."""
         return dollars_of_cents(row.standing.open_cents)
 
-    @admin.display(description="State")
+    @admin.display(description=_("Status"))
     def state(self, row: Any) -> str:
         """Return how it stands."""
-        return STATE_LABELS[row.standing.state(timezone.now().date())]
+        return str(STATE_LABELS[row.standing.state(timezone.now().date())])
 
     def has_take_back_permission(self, request: HttpRequest, object_id: str) -> bool:
         """Only what is left of it is taken back, by who may."""
@@ -179,34 +184,38 @@ class InvoiceAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
         may = request.user.has_perm("invoicing.change_dispute")
         return may and standing_by_id(unquote(object_id)).is_disputed
 
-    @action(description="Take back", permissions=["take_back"])
+    @action(description=_("Issue credit note"), permissions=["take_back"])
     def take_back(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Issue a credit note over all that is left of it."""
         row = invoice_by_id(unquote(object_id))
         left = dollars_of_cents(sum(left_to_credit(row).values()))
-        words = f"A credit note takes back {left} before tax: off what is owed, else as credit."
+        words = gettext(
+            "A credit note over %(amount)s before tax is issued. It lowers what is owed; the rest"
+            " becomes credit."
+        ) % {"amount": left}
         key = f"admin:{row.id}:{row.credit_notes.count()}"
         verb = partial(
             issue_credit_note, invoice_id=row.id, idempotency_key=key, now=timezone.now()
         )
-        return decide(self, request, row, Decision("Take back", words, ReasonForm, verb))
+        decision = Decision(_("Issue credit note"), words, ReasonForm, verb)
+        return decide(self, request, row, decision)
 
-    @action(description="Mark as disputed", permissions=["dispute"])
+    @action(description=_("Mark as disputed"), permissions=["dispute"])
     def dispute(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Nobody is dunned for it meanwhile."""
         row = invoice_by_id(unquote(object_id))
-        words = "Nobody is reminded of it or suspended for it until the dispute ends."
+        words = _("Until the dispute ends, nobody is reminded of this invoice or suspended for it.")
         key = f"{BY_OPERATOR}:{row.disputes.count()}"
         verb = partial(open_dispute, invoice_id=row.id, key=key, now=timezone.now())
-        return decide(self, request, row, Decision("Mark as disputed", words, ReasonForm, verb))
+        return decide(self, request, row, Decision(_("Mark as disputed"), words, ReasonForm, verb))
 
-    @action(description="End the dispute", permissions=["end_dispute"])
+    @action(description=_("End dispute"), permissions=["end_dispute"])
     def end_dispute(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """It is to be paid again."""
         row = invoice_by_id(unquote(object_id))
         verb = partial(end_disputes, invoice_id=row.id)
-        words = "It is due as it was before."
-        return decide(self, request, row, Decision("End the dispute", words, ReasonForm, verb))
+        words = _("The invoice is due again, as it was before.")
+        return decide(self, request, row, Decision(_("End dispute"), words, ReasonForm, verb))
 
 
 def end_disputes(*, invoice_id: str, actor: Actor, reason: str) -> None:
@@ -230,10 +239,10 @@ class CreditNoteAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
     )  # fmt: skip
     readonly_fields = fields
 
-    net = cents("net_cents", "Before tax")
-    tax = cents("tax_cents", "Tax")
-    total = cents("total_cents", "Total")
-    settled = dollars("settled_nanos", "Of it off what was owed")
+    net = cents("net_cents", _("Before tax"))
+    tax = cents("tax_cents", _("Tax"))
+    total = cents("total_cents", _("Total"))
+    settled = dollars("settled_nanos", _("Applied to debt"))
 
     def get_custom_urls(self) -> tuple[tuple[str, str, Any], ...]:
         """Return the address of the document."""
@@ -246,7 +255,7 @@ class CreditNoteAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
             raise PermissionDenied
         return _file(request, found.number, lambda: credit_note_pdf(found))
 
-    @admin.display(description="Document")
+    @admin.display(description=_("Document"))
     def document(self, row: CreditNote) -> str:
         """Return the address of the document."""
         return format_html('<a href="../pdf/">{}.pdf</a>', row.number)

@@ -1,6 +1,7 @@
-"""The operator's view of the books: to look at, never to write in."""
+"""The operator's view of the ledger: to look at, never to write in."""
 
 from django.contrib import admin
+from django.utils.translation import gettext_lazy as _
 from unfold.admin import TabularInline
 
 from billing.ledger.models import Account, Entry, Transaction
@@ -18,7 +19,7 @@ class EntryInline(TabularInline):
     can_delete = False
     hide_title = True
 
-    amount = dollars("nanos", "Amount, debits positive")
+    amount = dollars("nanos", _("Amount, debits positive"))
 
 
 @admin.register(Account)
@@ -31,7 +32,7 @@ class AccountAdmin(ReadOnlyAdmin):
     fields = ("id", "organization_id", "kind", "owner_id", "balance")
     readonly_fields = ("id", "balance")
 
-    balance = dollars("balance_nanos", "Balance, debits positive")
+    balance = dollars("balance_nanos", _("Balance, debits positive"))
 
 
 @admin.register(Transaction)

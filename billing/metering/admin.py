@@ -9,6 +9,8 @@ from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action
 
 from billing.credit.decisions import Decision, ReasonForm, decide
@@ -34,7 +36,7 @@ class UsageEventAdmin(ReadOnlyAdmin):
     """Usage events, the newest first. They hold no content."""
 
     list_display = (
-        "received", "organization_id", "supply", "outcome", "input_tokens",
+        "received", "organization_id", "item", "outcome", "input_tokens",
         "cached_input_tokens", "output_tokens", "charged", "fault",
     )  # fmt: skip
     fields = (
@@ -53,25 +55,26 @@ class UsageEventAdmin(ReadOnlyAdmin):
     ordering = ("-event_id",)
     show_full_result_count = False
 
-    received = displayed("received_at", "Received")
-    charged = dollars("charged_nanos", "Charged", is_stored=False)
-    waived = dollars("waived_nanos", "Waived", is_stored=False)
-    input = dollars("input_nanos", "Input")
-    cached_input = dollars("cached_input_nanos", "Cached input")
-    output = dollars("output_nanos", "Output")
-    queue_time = milliseconds("queue_seconds", "Queue time")
-    ttft = milliseconds("ttft_seconds", "Time to first token")
-    total_time = milliseconds("total_seconds", "Total time")
-    project = displayed("caller.project_id", "Project")
-    key = displayed("caller.key_id", "Key")
-    of_model = displayed("supply.model_id", "Model")
-    variant = displayed("supply.variant_id", "Variant")
-    endpoint = displayed("supply.endpoint", "Endpoint")
-    tier = displayed("supply.tier", "Tier")
-    price = displayed("supply.price_id", "Price")
-    gateway = displayed("origin.gateway_id", "Gateway")
-    deployment = displayed("origin.deployment_id", "Deployment")
-    replica = displayed("origin.replica_id", "Replica")
+    received = displayed("received_at", _("Received"))
+    charged = dollars("charged_nanos", _("Charged"), is_stored=False)
+    waived = dollars("waived_nanos", _("Waived"), is_stored=False)
+    input = dollars("input_nanos", _("Input"))
+    cached_input = dollars("cached_input_nanos", _("Cached input"))
+    output = dollars("output_nanos", _("Output"))
+    queue_time = milliseconds("queue_seconds", _("Queue time"))
+    ttft = milliseconds("ttft_seconds", _("Time to first token"))
+    total_time = milliseconds("total_seconds", _("Total time"))
+    project = displayed("caller.project_id", _("Project"))
+    key = displayed("caller.key_id", _("Key"))
+    item = displayed("supply", _("Billable item"), ordering="supply")
+    of_model = displayed("supply.model_id", _("Model"))
+    variant = displayed("supply.variant_id", _("Variant"))
+    endpoint = displayed("supply.endpoint", _("Endpoint"))
+    tier = displayed("supply.tier", _("Tier"))
+    price = displayed("supply.price_id", _("Price"))
+    gateway = displayed("origin.gateway_id", _("Gateway"))
+    deployment = displayed("origin.deployment_id", _("Deployment"))
+    replica = displayed("origin.replica_id", _("Replica"))
 
 
 @admin.register(UsageCorrection)
@@ -84,7 +87,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
     """Events that could not be booked, as they came: booked again, or dismissed with a reason."""
 
     list_display = (
-        "received_at", "gateway_id", "event_id", "reason", "booked_at", "dismissed_at",
+        "received_at", "gateway_id", "event_id", "reason", "recorded", "dismissed_at",
     )  # fmt: skip
     list_filter = (LetterFilter,)
     search_fields = ("event_id", "reason")
@@ -93,10 +96,13 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         "received_at", "gateway_id", "event_id", "reason", "text", "booked_at", "dismissed_at",
     )  # fmt: skip
     readonly_fields = ("text",)
+    column_labels = {"booked_at": _("Recorded at")}
     actions = ("book",)
     actions_detail = ("book_one", "dismiss")
 
-    @admin.display(description="payload")
+    recorded = displayed("booked_at", _("Recorded at"), ordering="booked_at")
+
+    @admin.display(description=_("payload"))
     def text(self, letter: DeadLetter) -> str:
         """Return the bytes as text."""
         return bytes(letter.payload).decode(errors="replace")
@@ -108,36 +114,36 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             return may
         return DeadLetter.objects.filter(pk=object_id, booked_at__isnull=True).exists()
 
-    @admin.action(description="Try to book again", permissions=["settle"])
+    @admin.action(description=_("Retry"), permissions=["settle"])
     def book(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> None:
         """Send the selected events through ingest once more."""
         self.carry_out(
-            request, queryset, "is booked",
+            request, queryset, _("%(row)s is recorded."),
             lambda actor, row: book_again(actor=actor, letter=row, now=timezone.now()),
         )  # fmt: skip
 
-    @action(description="Book again", permissions=["settle"])
+    @action(description=_("Retry"), permissions=["settle"])
     def book_one(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask once, and send the event through ingest once more."""
         letter = self._letter(object_id)
-        words = (
-            f"It was not booked because: {letter.reason}. Booked now, it is charged to the"
+        words = gettext(
+            "This event was not recorded because: %(reason)s. Recorded now, it is charged to the"
             " organization it names, in the period it was received in."
-        )
+        ) % {"reason": letter.reason}
         verb = partial(book_again, letter=letter, now=timezone.now())
-        return decide(self, request, letter, Decision("Book again", words, Form, verb))
+        return decide(self, request, letter, Decision(_("Retry"), words, Form, verb))
 
-    @action(description="Dismiss", permissions=["settle"])
+    @action(description=_("Dismiss"), permissions=["settle"])
     def dismiss(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Note, with the reason, that the event is never to be booked."""
         letter = self._letter(object_id)
-        words = (
-            f"It was not booked because: {letter.reason}. Dismissed, nobody is charged for it and"
-            " it waits for nobody; it is kept, and can still be booked while its request is less"
-            f" than {AGE_MAX.days} days old."
-        )
+        words = gettext(
+            "This event was not recorded because: %(reason)s. If you dismiss it, nobody is charged"
+            " for it and it needs no more attention. It is kept, and you can still retry it while"
+            " its request is less than %(days)s days old."
+        ) % {"reason": letter.reason, "days": AGE_MAX.days}
         verb = partial(dismiss, letter_id=letter.pk, now=timezone.now())
-        return decide(self, request, letter, Decision("Dismiss", words, ReasonForm, verb))
+        return decide(self, request, letter, Decision(_("Dismiss"), words, ReasonForm, verb))
 
     def _letter(self, object_id: str) -> DeadLetter:
         return get_object_or_404(DeadLetter, pk=object_id)
@@ -162,17 +168,17 @@ class TallyAdmin(ReadOnlyAdmin):
             ("alarms/release/", "metering_release_gateway", release),
         )
 
-    @admin.display(description="Alarm", ordering="kind")
+    @admin.display(description=_("Alarm"), ordering="kind")
     def alarm(self, tally: Tally) -> str:
         """Return its name in words."""
         return words_of(tally.kind).name
 
-    @admin.display(description="What it means")
+    @admin.display(description=_("What it means"))
     def meaning(self, tally: Tally) -> str:
         """Return what happened."""
         return words_of(tally.kind).meaning
 
-    @admin.display(description="What to do")
+    @admin.display(description=_("What to do"))
     def to_do(self, tally: Tally) -> str:
         """Return what an operator does about it."""
         return words_of(tally.kind).action

@@ -1,13 +1,15 @@
 """The operator's view of payments: what came in and went back, what does not fit, codes."""
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSelectWidget
 
@@ -29,20 +31,24 @@ from billing.payments.services.codes import end_code, make_code, spelled
 from billing.payments.services.refunding import refund_payment, refundable_cents
 from billing.payments.services.unmatched import credit_gap, dismiss_gap
 from control.admin.base import OperatorAdmin, ReadOnlyAdmin
-from control.admin.fields import DollarsField, dollars
+from control.admin.fields import DollarsField, displayed, dollars
 from control.errors import InvalidValue
 from control.organizations.admin import OrganizationOwnedAdmin
 from control.organizations.selectors import organizations
 from control.permissions import Actor
 from serving.contract.money import CENT_NANOS, exact_dollars
 
-HELD = (
-    "Gateways hold part of this credit for requests. It was called back; the refund waits for it"
-    " and is made as soon as it is free, within seconds while nothing is being used."
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
+HELD = _(
+    "Gateways hold part of this credit for requests. It was recalled: the refund is made as soon as"
+    " it is free, within seconds while nothing is being used."
 )
+CHECKED = {"asked_at": _("Requested at"), "looked_at": _("Last checked")}
 
 
-def in_dollars(attribute: str, title: str) -> Any:
+def in_dollars(attribute: str, title: "StrOrPromise") -> Any:
     """Return a column that shows cents as dollars."""
 
     @admin.display(description=title, ordering=attribute)
@@ -56,7 +62,7 @@ def refund_in_nanos(*, request: HttpRequest, amount_nanos: int, **asked: Any) ->
     """Refund what the form says, in whole cents, and say where it has to wait. Raises
     InvalidValue."""
     if amount_nanos % CENT_NANOS:
-        raise InvalidValue("A card takes whole cents.", param="amount_nanos")
+        raise InvalidValue(gettext("Refunds are made in whole cents."), param="amount_nanos")
     refund = refund_payment(amount_cents=amount_nanos // CENT_NANOS, **asked)
     if refund.status == RefundStatus.WAITING:
         messages.info(request, HELD)
@@ -82,10 +88,11 @@ class StripePaymentAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
         "receipt_url", "idempotency_key", "mode",
     )  # fmt: skip
     readonly_fields = fields
+    column_labels = CHECKED
     actions_detail = ("refund",)
 
-    amount = in_dollars("amount_cents", "Amount")
-    tax = in_dollars("tax_cents", "Tax")
+    amount = in_dollars("amount_cents", _("Amount"))
+    tax = in_dollars("tax_cents", _("Tax"))
 
     def has_refund_permission(self, request: HttpRequest, object_id: str) -> bool:
         """Only what came in and is not all paid back goes back, by who may."""
@@ -93,17 +100,23 @@ class StripePaymentAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
         payment = payment_by_id(unquote(object_id))
         return may and payment.payment_id is not None and refundable_cents(payment.id) > 0
 
-    @action(description="Refund", permissions=["refund"])
+    @action(description=_("Refund"), permissions=["refund"])
     def refund(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Pay credit back to where it came from."""
         payment = payment_by_id(unquote(object_id))
         left = exact_dollars(nanos(refundable_cents(payment.id)))
-        words = (
-            f"Up to {left} of this payment go back to {payment.method or 'where they came from'},"
-            " with their share of the tax, as far as the credit is not spent."
+        words = gettext(
+            "Up to %(amount)s of this payment go back to where they came from, with their share of"
+            " the tax, as far as the credit is not spent."
         )
+        if payment.method:
+            words = gettext(
+                "Up to %(amount)s of this payment go back to %(method)s, with their share of the"
+                " tax, as far as the credit is not spent."
+            )
+        words %= {"amount": left, "method": payment.method}
         verb = partial(refund_in_nanos, request=request, payment_id=payment.id, now=timezone.now())
-        return decide(self, request, payment, Decision("Refund", words, AmountForm, verb))
+        return decide(self, request, payment, Decision(_("Refund"), words, AmountForm, verb))
 
     def get_custom_urls(self) -> tuple[tuple[str, str, Any], ...]:
         """Return the address of the page of how payments stand."""
@@ -128,9 +141,10 @@ class RefundAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
         "idempotency_key", "mode",
     )  # fmt: skip
     readonly_fields = fields
+    column_labels = CHECKED
 
-    amount = in_dollars("amount_cents", "Amount")
-    tax = in_dollars("tax_cents", "Tax")
+    amount = in_dollars("amount_cents", _("Amount"))
+    tax = in_dollars("tax_cents", _("Tax"))
 
 
 @admin.register(Dispute)
@@ -150,14 +164,16 @@ class DisputeAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
     )  # fmt: skip
     readonly_fields = fields
 
-    amount = in_dollars("amount_cents", "Amount")
-    taken = in_dollars("taken_cents", "Credit taken back")
+    amount = in_dollars("amount_cents", _("Amount"))
+    taken = in_dollars("taken_cents", _("Credit taken back"))
 
 
 class CreditForm(ReasonForm):
     """Whose payment it is."""
 
-    organization = forms.ModelChoiceField(organizations(), widget=UnfoldAdminSelectWidget)
+    organization = forms.ModelChoiceField(
+        organizations(), label=_("Organization"), widget=UnfoldAdminSelectWidget
+    )
     field_order = ("organization", "reason")
 
 
@@ -168,7 +184,7 @@ def credit_as(*, organization: Any, **asked: Any) -> Gap:
 
 @admin.register(Gap)
 class GapAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
-    """What Stripe and our books say differently."""
+    """What Stripe and our ledger say differently."""
 
     list_display = (
         "seen_at", "kind", "words", "owner", "amount", "reference", "closed_at",
@@ -183,7 +199,7 @@ class GapAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
     readonly_fields = fields
     actions_detail = ("credit", "dismiss")
 
-    amount = in_dollars("amount_cents", "Amount")
+    amount = in_dollars("amount_cents", _("Amount"))
 
     def has_dismiss_permission(self, request: HttpRequest, object_id: str) -> bool:
         """Only what is open is closed, by who may."""
@@ -194,33 +210,44 @@ class GapAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
         is_payment = gap(int(object_id)).kind in (GapKind.UNKNOWN_PAYMENT, GapKind.UNLIKE_PAYMENT)
         return is_payment and self.has_dismiss_permission(request, object_id)
 
-    @action(description="Credit to an organization", permissions=["credit"])
+    @action(description=_("Credit to an organization"), permissions=["credit"])
     def credit(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Book a payment that nobody asked for."""
         row = gap(int(object_id))
         amount = exact_dollars(nanos(row.amount_cents))
-        words = f"{amount} came in; they pay what the organization owes, the rest becomes credit."
+        words = gettext(
+            "%(amount)s came in. They pay what the organization owes; the rest becomes credit."
+        ) % {"amount": amount}
         verb = partial(credit_as, gap_id=row.pk, now=timezone.now())
-        return decide(self, request, row, Decision("Credit", words, CreditForm, verb))
+        return decide(self, request, row, Decision(_("Credit"), words, CreditForm, verb))
 
-    @action(description="Dismiss", permissions=["dismiss"])
+    @action(description=_("Dismiss"), permissions=["dismiss"])
     def dismiss(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Close what needs nothing booked."""
         row = gap(int(object_id))
-        words = "Nothing is booked. It does not come back by itself."
+        words = _("Nothing is posted to the ledger. This entry does not come back by itself.")
         verb = partial(dismiss_gap, gap_id=row.pk, now=timezone.now())
-        return decide(self, request, row, Decision("Dismiss", words, ReasonForm, verb))
+        return decide(self, request, row, Decision(_("Dismiss"), words, ReasonForm, verb))
 
 
 @admin.register(Reconciliation)
 class ReconciliationAdmin(ReadOnlyAdmin):
-    """The nightly looks at everything."""
+    """The nightly comparisons with Stripe."""
 
     list_display = (
-        "began_at", "ended_at", "starts_at", "ends_at", "movement_count", "healed_count",
-        "gap_count", "mode",
+        "began_at", "ended_at", "starts_at", "ends_at", "transactions", "updated", "unmatched",
+        "mode",
     )  # fmt: skip
+    column_labels = {
+        "movement_count": _("Stripe transactions"),
+        "healed_count": _("Updated"),
+        "gap_count": _("Unmatched"),
+    }
     ordering = ("-began_at",)
+
+    transactions = displayed("movement_count", _("Stripe transactions"), ordering="movement_count")
+    updated = displayed("healed_count", _("Updated"), ordering="healed_count")
+    unmatched = displayed("gap_count", _("Unmatched"), ordering="gap_count")
 
 
 @admin.register(StripeEvent)
@@ -240,7 +267,7 @@ class StripeEventAdmin(ReadOnlyAdmin):
     )  # fmt: skip
     readonly_fields = fields
 
-    @admin.display(description="Body")
+    @admin.display(description=_("Body"))
     def content(self, event: StripeEvent) -> str:
         """Return the body as it came."""
         return bytes(event.body).decode(errors="replace")
@@ -249,7 +276,7 @@ class StripeEventAdmin(ReadOnlyAdmin):
 class CodeForm(forms.ModelForm):
     """A new code."""
 
-    amount = DollarsField(help_text="In dollars, such as 25 or 0.50.")
+    amount = DollarsField(label=_("Amount"), help_text=_("In dollars, such as 25 or 0.50."))
 
     class Meta:
         model = PromotionalCode
@@ -273,7 +300,7 @@ class PromotionalCodeAdmin(OperatorAdmin):
     ordering = ("-created_at",)
     actions = ("end",)
 
-    worth = dollars("amount_nanos", "Worth")
+    worth = dollars("amount_nanos", _("Amount"))
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """What was promised is not changed; the list's action ends it."""
@@ -298,10 +325,10 @@ class PromotionalCodeAdmin(OperatorAdmin):
             now=timezone.now(),
         )
 
-    @admin.action(description="End now", permissions=["change"])
+    @admin.action(description=_("End now"), permissions=["change"])
     def end(self, request: HttpRequest, queryset: Any) -> None:
         """Let nobody redeem the selected codes any more."""
         self.carry_out(
-            request, queryset, "has ended",
+            request, queryset, _("%(row)s has ended."),
             lambda actor, row: end_code(code=row.code, actor=actor, now=timezone.now()),
         )  # fmt: skip

@@ -48,7 +48,7 @@ class NotThere(Exception):
     """Stripe has no such object for this key and mode."""
 
 
-REFUSED = "The payment service refused this payment; nothing was charged. We look into it."
+REFUSED = "The payment service refused this payment; nothing was charged. We are looking into it."
 """What a customer is told where Stripe refused the question: its words are for operators."""
 
 

@@ -6,6 +6,8 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from control.api_keys import selectors as keys
 from control.catalog.fleet_status import fleet_status
@@ -13,43 +15,63 @@ from control.feed import selectors as published
 from control.organizations import selectors as tenants
 
 PAGES = (
-    ({"title": "Alarms", "icon": "notifications"}, "metering.view_tally", "admin:metering_alarms"),
-    ({"title": "Outbox", "icon": "outbox"}, "outbox.view_outboxmessage", "admin:outbox_standing"),
     (
-        {"title": "Mailbox", "icon": "mail"},
+        {"title": _("Alarms"), "icon": "notifications"},
+        "metering.view_tally",
+        "admin:metering_alarms",
+    ),
+    (
+        {"title": _("Outbox"), "icon": "outbox"},
+        "outbox.view_outboxmessage",
+        "admin:outbox_standing",
+    ),
+    (
+        {"title": _("Mailbox"), "icon": "mail"},
         "mail.view_storedemail",
         "admin:mail_storedemail_changelist",
     ),
     (
-        {"title": "Close of the month", "icon": "event_available"},
+        {"title": _("Close of the month"), "icon": "event_available"},
         "invoicing.view_close",
         "admin:invoicing_month",
     ),
-    ({"title": "Who owes what", "icon": "hourglass"}, "ledger.view_account", "admin:cockpit_owed"),
-    ({"title": "Ledger", "icon": "menu_book"}, "ledger.view_account", "admin:cockpit_statement"),
-    ({"title": "Revenue", "icon": "bar_chart"}, "ledger.view_account", "admin:cockpit_revenue"),
     (
-        {"title": "Deferred credit", "icon": "savings"},
+        {"title": _("Receivables"), "icon": "hourglass"},
+        "ledger.view_account",
+        "admin:cockpit_owed",
+    ),
+    (
+        {"title": _("Ledger"), "icon": "menu_book"},
+        "ledger.view_account",
+        "admin:cockpit_statement",
+    ),
+    (
+        {"title": _("Revenue"), "icon": "bar_chart"},
+        "ledger.view_account",
+        "admin:cockpit_revenue",
+    ),
+    (
+        {"title": _("Deferred credit"), "icon": "savings"},
         "ledger.view_account",
         "admin:cockpit_deferred",
     ),
     (
-        {"title": "Payments", "icon": "payments"},
+        {"title": _("Payments"), "icon": "payments"},
         "payments.view_stripepayment",
         "admin:payments_standing",
     ),
     (
-        {"title": "Collection", "icon": "hourglass_bottom"},
+        {"title": _("Collection"), "icon": "hourglass_bottom"},
         "collection.view_case",
         "admin:collection_case_changelist",
     ),
     (
-        {"title": "Margin", "icon": "monitoring"},
+        {"title": _("Margin"), "icon": "monitoring"},
         "economics.view_enginelife",
         "admin:economics_margin",
     ),
     (
-        {"title": "Reconciliation", "icon": "balance"},
+        {"title": _("Reconciliation"), "icon": "balance"},
         "economics.view_enginelife",
         "admin:economics_reconciliation",
     ),
@@ -61,12 +83,14 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """Return the context of the admin's first page with some statistics."""
     fleet = fleet_status()
     ready_count = sum(each.state == "ready" for each in fleet.replicas)
-    replicas = "the fleet does not answer" if fleet.is_down else f"{ready_count} ready"
+    replicas = gettext("%(count)s ready") % {"count": ready_count}
+    if fleet.is_down:
+        replicas = gettext("the fleet does not answer")
     figures = {
-        "Organizations": tenants.organizations().count(),
-        "Live API keys": keys.all_keys().filter(revoked_at__isnull=True).count(),
-        "Replicas": replicas,
-        "Feed version": published.last_version(),
+        gettext("Organizations"): tenants.organizations().count(),
+        gettext("Live API keys"): keys.all_keys().filter(revoked_at__isnull=True).count(),
+        gettext("Replicas"): replicas,
+        gettext("Feed version"): published.last_version(),
     }
     return {**context, "figures": figures.items()}
 
@@ -88,7 +112,7 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
         }
         for app in admin.site.get_app_list(request)
     ]
-    return [{"title": "Books", "items": pages}, *apps]
+    return [{"title": _("Billing"), "items": pages}, *apps]
 
 
 def _may(permission: str, request: HttpRequest) -> bool:

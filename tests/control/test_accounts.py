@@ -76,8 +76,8 @@ def test_a_sign_up_tells_nobody_who_has_an_account(client: Client) -> None:
     }
     assert len(told) == 1
     assert {(mail.to[0], mail.subject) for mail in delivered()} == {
-        ("ada@example.com", "You have an account already"),
-        ("eve@example.com", "Confirm your e-mail address"),
+        ("ada@example.com", "You already have an account"),
+        ("eve@example.com", "Confirm your email address"),
     }
 
 
@@ -210,7 +210,7 @@ def test_a_second_factor_is_on_offer(client: Client) -> None:
 
 
 MAILS = {
-    "/accounts/signup/": (FORM, "Confirm your e-mail address", "/accounts/confirm-email/"),
+    "/accounts/signup/": (FORM, "Confirm your email address", "/accounts/confirm-email/"),
     "/accounts/password/reset/": (
         {"email": "ada@example.com"},
         "There is no account for this address",

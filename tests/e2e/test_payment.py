@@ -62,9 +62,9 @@ def limit_spending(customer: Customer) -> None:
     customer.open("Billing")
     customer.page.get_by_role("link", name="Limits and alerts").click()
     form = customer.page.get_by_role("form", name="Add a limit")
-    form.get_by_label("Per", exact=True).select_option("day")
+    form.get_by_label("Period", exact=True).select_option("day")
     form.get_by_label("Limit in dollars").fill(f"{LIMIT_CENTS / 100:.2f}")
-    form.get_by_label("Tell at these percentages").fill("50")
+    form.get_by_label("Alert at these percentages").fill("50")
     form.get_by_role("button", name="Add limit").click()
     expect(customer.page.get_by_text("in force within a second")).to_be_visible()
 
@@ -74,7 +74,7 @@ def use_until_told(customer: Customer) -> None:
     customer.wait_admitted()
     while customer.spent_cents < LIMIT_CENTS // 2:
         assert customer.ask().status_code == 200
-    customer.gets_mail("50 % of")
+    customer.gets_mail("50% of")
     customer.sees_balance()
 
 
@@ -111,7 +111,7 @@ def set_automatic(customer: Customer, *, is_on: bool) -> None:
     customer.open("Billing")
     form = customer.page.locator("form#automatic")
     form.get_by_label("Top up automatically").set_checked(is_on)
-    form.get_by_label("When the balance falls under, in dollars").fill("15")
+    form.get_by_label("When the balance falls below, in dollars").fill("15")
     form.get_by_label("Top up by, in dollars").fill("20")
     form.get_by_role("button", name="Save").click()
     expect(
@@ -159,7 +159,7 @@ def be_declined(customer: Customer, operator: Operator, owed_cents: int) -> None
         customer.sees_payment("Invoice", dollars(owed_cents), "Declined", count=count)
         customer.gets_mail(f"Payment of {dollars(owed_cents)}", count=count)
     customer.gets_mail(": invoice INV-")
-    customer.sees_notice(f"{dollars(owed_cents)} is due", "the service is limited")
+    customer.sees_notice(f"{dollars(owed_cents)} is due", "the service will be limited")
     operator.sees_in_collection("Grace", dollars(owed_cents), "Limit the service")
     customer.sees_balance()
 
@@ -199,7 +199,7 @@ def pay(customer: Customer, operator: Operator, owed_cents: int) -> None:
     customer.sees_payment("Invoice", dollars(owed_cents), "Paid")
     customer.sees_balance()
     customer.gets_mail("Paid: invoice")
-    customer.gets_mail("is back")
+    customer.gets_mail("is restored")
     customer.sees_no_notice()
     operator.finds_nothing_to_collect()
     customer.open("Invoices")

@@ -64,7 +64,7 @@ def test_a_member_is_invited_changed_and_removed_and_then_sees_and_may_call_noth
         newcomer(browser, stack, GUEST) as guest,
     ):
         go_to(owner, "Team")
-        owner.get_by_label("E-mail address").fill(GUEST)
+        owner.get_by_label("Email address").fill(GUEST)
         owner.get_by_label("Role").select_option("developer")
         owner.get_by_role("button", name="Send invitation").click()
         expect(owner.get_by_role("rowheader", name=GUEST)).to_be_visible()

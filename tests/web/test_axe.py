@@ -122,7 +122,7 @@ def test_no_page_of_a_member_has_a_violation(
         page.wait_for_url("**/overview")
         page.goto(f"{console}/accounts/reauthenticate/?next=/accounts/2fa/")
         page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Continue").click()
         page.wait_for_url("**/accounts/2fa/")
         found = look(page, console, FOR_MEMBERS, ids, around)
     assert told(found) == ""
@@ -149,7 +149,7 @@ def test_no_page_of_a_second_factor_has_a_violation(
         page.goto(f"{console}/accounts/2fa/reauthenticate/?next=/accounts/2fa/")
         found |= {page.url: violations(page, around)}
         page.get_by_label("Code").fill(codes[1])
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Continue").click()
         page.wait_for_url("**/accounts/2fa/")
         found |= look(page, console, ("accounts",), ids, around)
     assert told(found) == ""

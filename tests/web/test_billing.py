@@ -60,7 +60,7 @@ def test_a_top_up_leads_to_stripes_page_and_back(
     stripe.pay(payment.checkout_id or "")
     back = member.get(url(org, "billing_payment", payment.id)).content.decode()
     assert "$50.00" in back
-    assert "of credit are yours" in back
+    assert "of credit was added" in back
     assert balance_cents(org) == before + 5_000
     assert "Visa …4242" in page(member, org)
 
@@ -122,8 +122,8 @@ def test_a_bank_that_asks_is_one_click_away(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"choice": "other", "other": ""}, "Type an amount."),
-        ({"choice": "other", "other": "4.99"}, "Wanted $5.00 to $50,000.00"),
+        ({"choice": "other", "other": ""}, "Enter an amount."),
+        ({"choice": "other", "other": "4.99"}, "Enter an amount from $5.00 to $50,000.00"),
         ({"choice": "other", "other": "-5"}, "is not an amount in dollars"),
         ({"choice": "other", "other": "NaN"}, "is not an amount in dollars"),
         ({"choice": "other", "other": "10.001"}, "in whole cents"),
@@ -200,7 +200,7 @@ def test_a_code_is_redeemed_once(member: Client, org: SeededOrganization) -> Non
     EmailAddress.objects.create(user=org.owner, email=org.owner.email, verified=True, primary=True)
     make_code(code="HELLO", amount_nanos=10**10, actor=OPERATOR, now=timezone.now())
     done = member.post(url(org, "billing_code"), {"code": "hello"}, follow=True)
-    assert "$10.00 of credit are yours." in done.content.decode()
+    assert "$10.00 of credit was added." in done.content.decode()
     again = member.post(url(org, "billing_code"), {"code": "hello"})
     assert "You have used this code already." in again.content.decode()
 
@@ -244,7 +244,7 @@ def test_a_payment_of_another_organization_looks_missing(
 
 
 def test_the_runway_is_told(member: Client, org: SeededOrganization) -> None:
-    assert "nothing was used in the last 7 days" in page(member, org)
+    assert "no usage in the last 7 days" in page(member, org)
     today = timezone.now().date()
     DaySpend.objects.create(
         organization_id=org.id, day=today, nanos=10**10, busiest_hour_nanos=10**10

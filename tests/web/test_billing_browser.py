@@ -81,8 +81,8 @@ def test_a_top_up_with_a_saved_card_says_when_it_is_paid(
         page = watched.page
         page.get_by_label("$100").check()
         page.get_by_role("button", name="Top up", exact=True).click()
-        expect(page.get_by_text("Being charged")).to_be_visible()
+        expect(page.get_by_text("is being charged")).to_be_visible()
         deliver_due(now=timezone.now())
-        expect(page.get_by_text("of credit are yours")).to_be_visible()
+        expect(page.get_by_text("of credit was added")).to_be_visible()
         assert stripe.succeeded()[0]["amount"] == 10_000
         assert not watched.complaints

@@ -51,7 +51,7 @@ def test_a_stranger_signs_up_mints_a_key_and_revokes_it(
     page.get_by_label("Email").fill("grace@navy.example")
     page.get_by_label("Password").fill("a-long-enough-phrase")
     page.get_by_role("button", name="Create account").click()
-    expect(page.get_by_role("heading", name="Check your mail")).to_be_visible()
+    expect(page.get_by_role("heading", name="Check your email")).to_be_visible()
     page.goto(console + urlsplit(link_in(delivered()[0], "/accounts/confirm-email/")).path)
     page.get_by_role("button", name="Confirm").click()
     expect(page.get_by_role("heading", name="Your first request")).to_be_visible()
@@ -128,7 +128,7 @@ def test_stop_stops_the_gateways_work(
     ask(page, "Go on for ever")
     expect(page.locator(".turn-answer .turn-text")).to_contain_text(WORDS[0])
     page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_text("You pay for what was made until then")).to_be_visible()
+    expect(page.get_by_text("You are charged for usage up to this point")).to_be_visible()
     assert gateway.aborted.wait(3)
 
 
@@ -191,7 +191,7 @@ def test_a_tool_is_called_and_answered(playground: Page, gateway: GatewayDouble)
     expect(page.get_by_label("What get_weather says")).to_be_focused()
     expect(page.get_by_label("Message")).to_have_value("And now?")
     page.get_by_label("What get_weather says").fill("12 degrees")
-    page.get_by_role("button", name="Send what the tool says").click()
+    page.get_by_role("button", name="Send tool results").click()
     expect(page.locator(".turn-answer .turn-text").last).to_have_text(" ".join(WORDS))
     *_, call, result = gateway.bodies[-1]["messages"]
     assert call["tool_calls"][0]["function"]["arguments"] == '{"city": "Rome"}'
@@ -244,9 +244,9 @@ def test_a_receipt_that_is_not_booked_yet_comes_by_itself(
     event = make_request(key, prices["bf16"], now)
     bring_session(page, console, org.owner)
     page.goto(console + address(org.organization, "receipt", event.event_id))
-    expect(page.get_by_role("heading", name="Not booked yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="Receipt not ready yet")).to_be_visible()
     book(event, now=now)
-    expect(page.get_by_role("heading", name="Not booked yet")).to_be_hidden()
+    expect(page.get_by_role("heading", name="Receipt not ready yet")).to_be_hidden()
     expect(page.locator("#content")).to_contain_text(event.event_id)
     watched.complaints.clear()  # it was missing until then
 

@@ -30,7 +30,7 @@ def test_the_secret_is_shown_once_and_works(member: Client, org: SeededOrganizat
     assert secret in reply.content.decode()
     assert secret not in str(dict(member.session))
     again = member.get(where, follow=True).content.decode()
-    assert "was shown already" in again
+    assert "was already shown" in again
     assert secret not in again
     listed = member.get(address(org.organization, "keys")).content.decode()
     assert secret not in listed

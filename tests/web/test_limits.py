@@ -87,8 +87,8 @@ def test_what_was_told_is_shown_in_words(org, member, page):
             budget_id=f"balance:{org.organization.id}", created_at=now, figures={},
         )  # fmt: skip
     text = member.get(page).content.decode()
-    assert "The balance runs low" in text
-    assert "A day far above the usual" in text
+    assert "The balance is low" in text
+    assert "Spending in a day far above the usual" in text
 
 
 def test_an_outsider_limits_nobody_else(org, outsider, stranger):

@@ -58,7 +58,7 @@ def test_a_model_for_embeddings_says_so_and_has_no_price_of_output(
     page = shown(member, org)
     for words in (
         '<span class="badge">Embeddings</span>',
-        "256 numbers",
+        "256 dimensions",
         "Longest input",
         ">$0.02<",
     ):
@@ -81,7 +81,7 @@ def test_the_playground_shows_the_first_call_and_offers_only_models_that_talk(
         "/v1/embeddings",
         "client.embeddings.create(",
         "$0.02 per million",
-        "256 numbers",
+        "256 dimensions",
     ):
         assert words in page
     overview = member.get(address(org.organization, "overview")).content.decode()

@@ -64,7 +64,7 @@ def add_passkey(page: Page, console: str) -> None:
     page.goto(f"{console}/accounts/2fa/")
     page.get_by_role("link", name="Add a passkey").click()
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Continue").click()
     page.get_by_label("Name").fill("Laptop")
     page.get_by_role("button", name="Add the passkey").click()
     expect(page.get_by_role("heading", name="Recovery codes")).to_be_visible()
@@ -112,12 +112,12 @@ def test_taking_it_away_asks_for_a_factor(
     page.wait_for_url("**/overview")
     page.goto(f"{named}/accounts/2fa/")
     page.get_by_role("link", name="Remove Laptop").click()
-    expect(page.get_by_role("heading", name="Is it you?")).to_be_visible()
+    expect(page.get_by_role("heading", name="Confirm your identity")).to_be_visible()
     expect(page.get_by_label("Password")).to_have_count(0)
     page.get_by_role("link", name="Use a security key").click()
     page.get_by_role("button", name="Use a passkey").click()
     page.get_by_role("button", name="Remove the passkey").click()
-    expect(page.get_by_text("Your password is all that stands")).to_be_visible()
+    expect(page.get_by_text("Only your password protects")).to_be_visible()
     assert not Authenticator.objects.exists()
 
 

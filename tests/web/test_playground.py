@@ -206,7 +206,7 @@ def test_what_cannot_be_asked_is_refused(
 ) -> None:
     reply = member.post(url(org), question(org, **changes), "application/json")
     assert reply.status_code == 400
-    assert "cannot be asked" in reply.json()["message"]
+    assert "This request is not valid" in reply.json()["message"]
 
 
 def test_nothing_is_asked_for_anothers_project_or_of_an_unknown_model(

@@ -41,7 +41,7 @@ def test_what_was_our_fault_is_waived(
     event = booked(key, prices["bf16"], outcome="engine_failed")
     page = member.get(address(org.organization, "receipt", event.event_id)).content.decode()
     assert "Not charged" in page
-    assert "Waived: the failure was ours" in page
+    assert "Waived: the failure was on our side" in page
 
 
 def test_an_unknown_request_has_no_receipt(member: Client, org: SeededOrganization) -> None:
@@ -52,7 +52,7 @@ def test_an_unknown_request_has_no_receipt(member: Client, org: SeededOrganizati
 def test_a_request_of_this_moment_is_awaited(member: Client, org: SeededOrganization) -> None:
     reply = member.get(address(org.organization, "receipt", new_id()))
     assert reply.status_code == 404
-    assert "on its way to the books" in reply.content.decode()
+    assert "until a request is recorded" in reply.content.decode()
 
 
 def test_older_requests_are_a_page_further(

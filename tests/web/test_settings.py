@@ -36,7 +36,7 @@ def sit(client: Client, org: SeededOrganization, role: str) -> Client:
 
 def test_idempotency_keys_are_turned_on_and_off(member: Client, org: SeededOrganization) -> None:
     where = address(org.organization, "settings")
-    assert "Turn on and keep answers for 24 hours" in member.get(where).content.decode()
+    assert "Turn on and store responses for 24 hours" in member.get(where).content.decode()
     assert switch(member, org, "1") == 302
     page = member.get(where).content.decode()
     assert "Turn off and erase" in page

@@ -97,7 +97,7 @@ def test_an_owner_sets_it_up(
     assert member.post(at(org, "sso_oidc"), form).status_code == 302
     page = member.get(at(org, "sso")).content.decode()
     assert "s3cret" not in page
-    assert "1 member concerned" in page
+    assert "1 member affected" in page
     refused = member.post(at(org, "sso_enforce"), {"is_enforced": "1"}, follow=True)
     assert "yourself first" in refused.content.decode()
     sign_in(Client(), oidc, org.owner.email)

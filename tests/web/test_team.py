@@ -185,4 +185,4 @@ def test_an_invitation_is_over_at_its_last_moment(
     clock = SimpleNamespace(now=lambda: moment)
     monkeypatch.setattr("web.console.team.timezone", clock)
     page = member.get(address(org.organization, "team")).content.decode()
-    assert ('badge-warn">Over<' in page) is is_over
+    assert ('badge-warn">Expired<' in page) is is_over

@@ -67,7 +67,7 @@ def test_a_form_with_a_mistake_keeps_what_was_typed(
 
 def test_an_empty_list_says_what_there_is_to_tell(member: Client, org: SeededOrganization) -> None:
     page = member.get(address(org.organization, "webhooks")).content.decode()
-    assert "No endpoint yet" in page
+    assert "No endpoints yet" in page
     assert "invoice.finalized" in page
 
 

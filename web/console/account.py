@@ -9,6 +9,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
+from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import User
 from control.organizations import selectors as tenants
@@ -18,11 +19,11 @@ PREFIX = "/accounts/"
 IN_FRAME = "console/account.html"
 WITHOUT_FRAME = "allauth/layouts/door.html"
 PAGES = {
-    "mfa_index": "Ways to sign in",
-    "usersessions_list": "Sessions",
-    "account_change_password": "Password",
-    "account_email": "Email addresses",
-    "console:personal_data": "Your data",
+    "mfa_index": _("Ways to sign in"),
+    "usersessions_list": _("Sessions"),
+    "account_change_password": _("Password"),
+    "account_email": _("Email addresses"),
+    "console:personal_data": _("Your data"),
 }
 
 
@@ -52,7 +53,7 @@ def account(request: HttpRequest) -> dict[str, object]:
         "page": page,
         "account_frame": frame,
         "account_tabs": [
-            Choice(label, reverse(name), request.path.startswith(reverse(name)))
+            Choice(str(label), reverse(name), request.path.startswith(reverse(name)))
             for name, label in PAGES.items()
         ],
         "passkeys_work": passkeys_work(),

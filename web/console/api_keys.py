@@ -11,6 +11,9 @@ from django.contrib import messages
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.functional import Promise
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_POST
@@ -30,55 +33,65 @@ from web.console.base import PageContext, console_page
 from web.console.code_samples import CodeSamples
 from web.console.forms import apply_or_form_error
 
-LIFETIMES = {"": "Never", "30": "In 30 days", "90": "In 90 days", "365": "In a year"}
+LIFETIMES = {
+    "": _("Never"),
+    "30": _("In 30 days"),
+    "90": _("In 90 days"),
+    "365": _("In a year"),
+}
 OVERLAPS = {
-    "24": "In 24 hours",
-    "1": "In an hour",
-    "168": "In 7 days",
-    "720": "In 30 days",
-    "0": "Now: whatever uses it is refused within a second",
+    "24": _("In 24 hours"),
+    "1": _("In an hour"),
+    "168": _("In 7 days"),
+    "720": _("In 30 days"),
+    "0": _("Now: it is refused within a second"),
 }
 """When a replaced secret ends, by hours from now."""
-SCOPE_LABELS: dict[str, str] = {
-    Scope.INFERENCE: "Call models",
-    Scope.MANAGE: "Everything that an admin may do with the management API",
-    Permission.ORGANIZATION_READ: "See the organization, its projects, members and keys",
-    Permission.PROJECTS_WRITE: "Create, change and archive projects",
-    Permission.MEMBERS_WRITE: "Invite, change and remove members",
-    Permission.WEBHOOKS_WRITE: "Set up webhooks",
-    Permission.DATA_RETENTION_WRITE: "Choose which answers are kept",
-    Permission.AUDIT_READ: "Read the audit log",
-    Permission.API_KEYS_WRITE: "Create API keys, change their own",
-    Permission.API_KEYS_GRANT: "Change API keys of others",
-    Permission.BILLING_READ: "See costs, balance and invoices",
-    Permission.BILLING_WRITE: "Pay, and change billing details",
-    Permission.LIMITS_WRITE: "Set limits and alerts",
+SCOPE_LABELS: dict[str, Promise] = {
+    Scope.INFERENCE: _("Call models"),
+    Scope.MANAGE: _("Everything that an admin may do with the management API"),
+    Permission.ORGANIZATION_READ: _("See the organization, its projects, members and keys"),
+    Permission.PROJECTS_WRITE: _("Create, change and archive projects"),
+    Permission.MEMBERS_WRITE: _("Invite, change and remove members"),
+    Permission.WEBHOOKS_WRITE: _("Set up webhooks"),
+    Permission.DATA_RETENTION_WRITE: _("Choose which responses are stored"),
+    Permission.AUDIT_READ: _("Read the audit log"),
+    Permission.API_KEYS_WRITE: _("Create API keys and change their own"),
+    Permission.API_KEYS_GRANT: _("Change other members' API keys"),
+    Permission.BILLING_READ: _("See costs, balance and invoices"),
+    Permission.BILLING_WRITE: _("Make payments and change billing details"),
+    Permission.LIMITS_WRITE: _("Set limits and alerts"),
 }
 
 
 class ApiKeyPermissionsForm(forms.Form):
     """The settings of a new or existing key."""
 
-    name = forms.CharField(max_length=NAME_MAX, label="Name")
+    name = forms.CharField(max_length=NAME_MAX, label=_("Name"))
     scopes = forms.MultipleChoiceField(
-        label="May",
+        label=_("Permissions"),
         choices=list(SCOPE_LABELS.items()),
         initial=[Scope.INFERENCE],
         widget=forms.CheckboxSelectMultiple,
     )
     allowed_models = forms.CharField(
-        label="Models, one a line",
+        label=_("Allowed models, one per line"),
         required=False,
         max_length=20_000,
-        help_text="Their names as requests spell them. Empty: every model.",
-        widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false", "placeholder": "All"}),
+        help_text=_("Model names as used in requests. Leave empty to allow every model."),
+        widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false", "placeholder": _("All")}),
     )
     allowed_networks = forms.CharField(
-        label="Networks that may call, one a line",
+        label=_("Allowed networks, one per line"),
         required=False,
         max_length=10_000,
-        help_text="In CIDR form, such as 203.0.113.0/24 or 203.0.113.7/32. Empty: from anywhere.",
-        widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false", "placeholder": "Anywhere"}),
+        help_text=_(
+            "In CIDR notation, such as 203.0.113.0/24 or 203.0.113.7/32."
+            " Leave empty to allow calls from anywhere."
+        ),
+        widget=forms.Textarea(
+            attrs={"rows": 2, "spellcheck": "false", "placeholder": _("Anywhere")}
+        ),
     )
 
     def __init__(self, *args: Any, may_manage: bool, **kwargs: Any) -> None:
@@ -101,13 +114,19 @@ LISTS = ("allowed_models", "allowed_networks")
 class ApiKeyCreateForm(ApiKeyPermissionsForm):
     """A new API key. `token` identifies the form: submitted twice, it creates one key."""
 
-    project = forms.ChoiceField(label="Project", help_text="Usage is counted there.")
-    lifetime = forms.ChoiceField(label="Expires", choices=list(LIFETIMES.items()), required=False)
+    project = forms.ChoiceField(
+        label=_("Project"), help_text=_("The project that usage is counted in.")
+    )
+    lifetime = forms.ChoiceField(
+        label=_("Expires"), choices=list(LIFETIMES.items()), required=False
+    )
     limit = forms.CharField(
-        label="Spend limit per month, in dollars",
+        label=_("Spending limit per month, in dollars"),
         required=False,
-        help_text="Optional. At the limit the key is refused until the next month (UTC).",
-        widget=forms.TextInput(attrs={"inputmode": "decimal", "placeholder": "No limit"}),
+        help_text=_(
+            "Optional. At the limit, the key is refused until the next month begins (UTC)."
+        ),
+        widget=forms.TextInput(attrs={"inputmode": "decimal", "placeholder": _("No limit")}),
     )
     token = forms.CharField(required=False, max_length=FORM_TOKEN_MAX, widget=forms.HiddenInput)
     field_order = (
@@ -124,9 +143,14 @@ class ApiKeyCreateForm(ApiKeyPermissionsForm):
         super().__init__(*args, **kwargs)
         choices = [(project.id, project.name) for project in projects]
         self.fields["project"] = forms.ChoiceField(
-            label="Project", choices=choices, help_text="Usage is counted there."
+            label=_("Project"),
+            choices=choices,
+            help_text=_("The project that usage is counted in."),
         )
-        self.fields["name"].widget.attrs |= {"placeholder": "My application", "autofocus": True}
+        self.fields["name"].widget.attrs |= {
+            "placeholder": _("My application"),
+            "autofocus": True,
+        }
         self.fields["token"].initial = secrets.token_urlsafe(24)
         self.order_fields(self.field_order)
 
@@ -148,9 +172,9 @@ class ApiKeyUpdateForm(ApiKeyPermissionsForm):
     """The settings of an existing key."""
 
     expires_on = forms.DateField(
-        label="Expires",
+        label=_("Expires"),
         required=False,
-        help_text="At the beginning of this day (UTC). Empty: never.",
+        help_text=_("At the start of this day (UTC). Leave empty for a key that never expires."),
         widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
     )
     field_order = ("name", "scopes", "expires_on", "allowed_models", "allowed_networks")
@@ -175,7 +199,7 @@ class ApiKeyRotateForm(forms.Form):
     """When the replaced secret ends. `last_four` identifies it: submitted twice, the form replaces
     it once."""
 
-    overlap = forms.ChoiceField(label="The secret in use ends", choices=list(OVERLAPS.items()))
+    overlap = forms.ChoiceField(label=_("Current secret ends"), choices=list(OVERLAPS.items()))
     last_four = forms.CharField(max_length=4, widget=forms.HiddenInput)
 
     def ends_at(self, now: datetime) -> datetime:
@@ -191,13 +215,15 @@ class ApiKeyRevokeForm(forms.Form):
     def __init__(self, *args: Any, key: ApiKey, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.key = key
-        self.fields["confirmation"].label = f"Type “{key.name}” to confirm"
+        label = gettext("Type “%(name)s” to confirm") % {"name": key.name}
+        self.fields["confirmation"].label = label
 
     def clean_confirmation(self) -> str:
         """Return the name. Raises ValidationError for any other."""
         typed = str(self.cleaned_data["confirmation"])
         if typed.strip() != self.key.name.strip():
-            raise forms.ValidationError(f"That is not “{self.key.name}”. The key was not revoked.")
+            words = gettext("That is not “%(name)s”. The key was not revoked.")
+            raise forms.ValidationError(words % {"name": self.key.name})
         return typed
 
 
@@ -284,8 +310,8 @@ def key_secret(page: PageContext, key_id: str) -> HttpResponse:
     found = key_of(page, key_id)
     secret = one_time_secrets.pop_once(page.request, found.id)
     if secret is None:
-        words = f"The secret of {found.name} was shown already. If it is lost, rotate the key."
-        messages.warning(page.request, words)
+        words = gettext("The secret of %(name)s was already shown. If you lost it, rotate the key.")
+        messages.warning(page.request, words % {"name": found.name})
         return redirect(page.url("key", key_id))
     old = selectors.previous_secrets(found, timezone.now())
     context = {"key": found, "secret": secret, "old": old, "first_call": CodeSamples(page)}
@@ -307,7 +333,9 @@ def key_edit(page: PageContext, key_id: str) -> HttpResponse:
     if form.is_valid() and apply_or_form_error(
         form, lambda: services.update_api_key(actor=page.actor, key=found, **form.rights())
     ):
-        messages.success(page.request, "Saved; every gateway holds to it within a second.")
+        messages.success(
+            page.request, gettext("Saved. Every gateway applies the change within a second.")
+        )
         return redirect(page.url("key", key_id))
     return render_key(page, found, edit=form)
 
@@ -342,7 +370,8 @@ def key_end_old(page: PageContext, key_id: str) -> HttpResponse:
     """Revoke the replaced secrets."""
     found = key_of(page, key_id)
     services.revoke_previous_secrets(actor=page.actor, key=found)
-    messages.success(page.request, f"Old secrets of {found.name} are refused within a second.")
+    words = gettext("The old secrets of %(name)s stop working within a second.")
+    messages.success(page.request, words % {"name": found.name})
     return redirect(page.url("key", key_id))
 
 
@@ -355,8 +384,8 @@ def key_revoke(page: PageContext, key_id: str) -> HttpResponse:
     if form.is_valid() and apply_or_form_error(
         form, lambda: services.revoke_key(actor=page.actor, key=found)
     ):
-        words = f"{found.name} ({found.masked}) is revoked: it is refused within a second."
-        messages.success(page.request, words)
+        words = gettext("%(name)s (%(key)s) is revoked. It stops working within a second.")
+        messages.success(page.request, words % {"name": found.name, "key": found.masked})
         return redirect(page.url("keys"))
     return render_key(page, found, revoke=form)
 
@@ -364,14 +393,16 @@ def key_revoke(page: PageContext, key_id: str) -> HttpResponse:
 def require_key_maker(page: PageContext) -> None:
     """Raise NotPermitted if the member may not create keys."""
     if not page.may(Permission.API_KEYS_WRITE):
-        raise NotPermitted("An owner, admin or developer can create and revoke API keys.")
+        raise NotPermitted(
+            gettext("Only owners, admins and developers can create and revoke API keys.")
+        )
 
 
 def key_of(page: PageContext, key_id: str) -> ApiKey:
     """Return a live key that the member may manage. Raises ObjectNotFound, NotPermitted."""
     found = selectors.key(page.organization, key_id)
     if found.revoked_at is not None or found.kind == ApiKeyKind.PLAYGROUND:
-        raise ObjectNotFound("There is no such API key.")
+        raise ObjectNotFound(gettext("There is no such API key."))
     require_key_maker(page)
     return found
 
@@ -402,7 +433,7 @@ def render_key(
     now = timezone.now()
     context = {
         "key": key,
-        "scopes": [SCOPE_LABELS[scope] for scope in key.scopes],
+        "scopes": [str(SCOPE_LABELS[scope]) for scope in key.scopes],
         "is_test": key.prefix.startswith("pen_test_"),
         "old": selectors.previous_secrets(key, now),
         "may_change": may_change(page, key),

@@ -7,6 +7,8 @@ from typing import Any
 
 from django.http import HttpResponse, HttpResponseBase
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from billing.reading.days import day_of, midnight
 from billing.reading.exports import csv_bytes
@@ -75,7 +77,7 @@ def parse_query(parameters: Mapping[str, str]) -> AuditQuery:
     )
 
 
-NOTHING = "nothing"
+NOTHING = _("nothing")
 
 
 def changes(details: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -95,7 +97,7 @@ def _differences(before: Any, after: Any) -> Iterator[tuple[str, str]]:
             if before.get(name) != after.get(name):
                 yield _name(name), _arrow(name, before.get(name), after.get(name))
     else:
-        yield "changed", _arrow("", before, after)
+        yield gettext("changed"), _arrow("", before, after)
 
 
 def _arrow(name: str, before: Any, after: Any) -> str:
@@ -110,7 +112,7 @@ def _text(name: str, value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return gettext("yes") if value else gettext("no")
     if isinstance(value, int) and name.endswith("_nanos"):
         return exact_dollars(value)
     if isinstance(value, list):
@@ -122,21 +124,21 @@ def _text(name: str, value: Any) -> str:
 
 ROWS = 50
 ABOUT = {
-    "member": "Members",
-    "user": "Users and sign-ins",
-    "api_key": "API keys",
-    "project": "Projects",
-    "sso": "Single sign-on",
-    "scim": "SCIM",
-    "organization": "The organization",
-    "spending_limit": "Spending limits",
-    "webhook_endpoint": "Webhook endpoints",
-    "webhook_delivery": "Webhook deliveries",
-    "method": "Payment methods",
-    "payment": "Payments",
-    "credit": "Credit",
-    "invoice": "Invoices",
-    "billing_profile": "Billing profile",
+    "member": _("Members"),
+    "user": _("Users and sign-ins"),
+    "api_key": _("API keys"),
+    "project": _("Projects"),
+    "sso": _("Single sign-on"),
+    "scim": _("SCIM"),
+    "organization": _("Organization"),
+    "spending_limit": _("Spending limits"),
+    "webhook_endpoint": _("Webhook endpoints"),
+    "webhook_delivery": _("Webhook deliveries"),
+    "method": _("Payment methods"),
+    "payment": _("Payments"),
+    "credit": _("Credit"),
+    "invoice": _("Invoices"),
+    "billing_profile": _("Billing profile"),
 }
 """Subjects of audit events, by the first part of their action."""
 COLUMNS = (
@@ -168,7 +170,7 @@ def audit(page: PageContext) -> HttpResponse:
         "query": query,
         "today": timezone.now().date(),
         "rows": rows(found[:ROWS]),
-        "selects": [select("about", "About", query.about, ABOUT, "Everything")],
+        "selects": [select("about", gettext("About"), query.about, ABOUT, gettext("Everything"))],
         **links(page, query, older),
     }
     return page.render("console/audit.html", context)
@@ -218,7 +220,7 @@ def record(row: AuditEventRow) -> tuple[str, ...]:
 def require_auditor(page: PageContext) -> None:
     """Raise NotPermitted if the member may not see the audit log."""
     if not page.may(Permission.AUDIT_READ):
-        raise NotPermitted("An owner or admin can see the audit.")
+        raise NotPermitted(gettext("Only owners and admins can see the audit log."))
 
 
 def links(page: PageContext, query: AuditQuery, older: str) -> dict[str, str]:

@@ -11,6 +11,8 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from billing.collection.selectors import marked
 from control import permissions
@@ -26,18 +28,18 @@ from control.request_context import bind_log_ids
 P = ParamSpec("P")
 
 SECTIONS = {
-    "overview": "Overview",
-    "playground": "Playground",
-    "models": "Models",
-    "keys": "API keys",
-    "usage": "Usage",
-    "requests": "Requests",
-    "billing": "Billing",
-    "invoices": "Invoices",
-    "webhooks": "Webhooks",
-    "team": "Team",
-    "settings": "Settings",
-    "audit": "Audit",
+    "overview": _("Overview"),
+    "playground": _("Playground"),
+    "models": _("Models"),
+    "keys": _("API keys"),
+    "usage": _("Usage"),
+    "requests": _("Requests"),
+    "billing": _("Billing"),
+    "invoices": _("Invoices"),
+    "webhooks": _("Webhooks"),
+    "team": _("Team"),
+    "settings": _("Settings"),
+    "audit": _("Audit log"),
 }
 """The sections of the console and their labels, in the navigation's order."""
 FOR_SOME = {
@@ -99,7 +101,7 @@ class PageContext:
     def nav(self) -> list[Choice]:
         """The navigation's entries."""
         return [
-            Choice(label, self.url(section), section == self.section, icon=section)
+            Choice(str(label), self.url(section), section == self.section, icon=section)
             for section, label in SECTIONS.items()
             if section not in FOR_SOME or self.may(FOR_SOME[section])
         ]
@@ -208,7 +210,7 @@ def get_page_context(request: HttpRequest, organization_id: str, section: str) -
     memberships = list(marked(tenants.memberships(user)))
     membership = next((m for m in memberships if m.organization_id == organization_id), None)
     if membership is None:
-        raise ObjectNotFound("There is no such organization.")
+        raise ObjectNotFound(gettext("There is no such organization."))
     bind_log_ids(organization_id=organization_id, user_id=user.id)
     every_project = list(tenants.projects(membership.organization, with_archived=True))
     open_projects = [project for project in every_project if not project.is_archived]
@@ -228,7 +230,7 @@ def get_page_context(request: HttpRequest, organization_id: str, section: str) -
 def require_login(request: HttpRequest) -> User:
     """Return the signed-in user. Raises ObjectNotFound if there is none."""
     if not isinstance(request.user, User):
-        raise ObjectNotFound("Nobody is signed in.")
+        raise ObjectNotFound(gettext("Nobody is signed in."))
     return request.user
 
 
@@ -238,5 +240,5 @@ def project_of(projects: Sequence[Project], project_id: str) -> Project | None:
         return None
     found = next((project for project in projects if project.id == project_id), None)
     if found is None:
-        raise ObjectNotFound("There is no such project.")
+        raise ObjectNotFound(gettext("There is no such project."))
     return found

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from django.utils.functional import Promise
+
 Choice = TypeVar("Choice", bound=str)
 
 
@@ -19,10 +21,14 @@ class Select:
 
 
 def select(
-    name: str, label: str, value: str, options: Mapping[Choice, str], any_: str | None = None
+    name: str,
+    label: str,
+    value: str,
+    options: Mapping[Choice, str | Promise],
+    any_: str | None = None,
 ) -> Select:
     """Return a drop-down of ids and names; a chosen id that is not among them is added."""
-    choices: list[tuple[str, str]] = list(options.items())
+    choices: list[tuple[str, str]] = [(each, str(words)) for each, words in options.items()]
     if value and all(value != option for option, _ in choices):
         choices.insert(0, (value, value))
     return Select(name, label, value, choices, any_)

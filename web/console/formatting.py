@@ -2,13 +2,14 @@
 
 from datetime import UTC, datetime
 
+from django.utils.translation import gettext, ngettext
+
 MINUTE = 60
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 NONE = "\N{EN DASH}"
 """Shown in place of a missing value."""
 SIZES = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
-STEPS = ((DAY, "day"), (HOUR, "hour"), (MINUTE, "minute"))
 
 
 def count(number: int) -> str:
@@ -45,11 +46,27 @@ def ago(at: datetime, now: datetime) -> str:
     """Return the time since, or until, a timestamp."""
     seconds = (now - at).total_seconds()
     if abs(seconds) < MINUTE:
-        return "just now" if seconds >= 0 else "in a moment"
-    size, unit = next(step for step in STEPS if abs(seconds) >= step[0])
+        return gettext("just now") if seconds >= 0 else gettext("in a moment")
+    size = next(size for size in (DAY, HOUR, MINUTE) if abs(seconds) >= size)
     number = int(abs(seconds) // size)
-    words = f"{number} {unit}{'' if number == 1 else 's'}"
-    return f"{words} ago" if seconds > 0 else f"in {words}"
+    words = _past(size, number) if seconds > 0 else _future(size, number)
+    return words % {"number": number}
+
+
+def _past(size: int, number: int) -> str:
+    if size == DAY:
+        return ngettext("%(number)d day ago", "%(number)d days ago", number)
+    if size == HOUR:
+        return ngettext("%(number)d hour ago", "%(number)d hours ago", number)
+    return ngettext("%(number)d minute ago", "%(number)d minutes ago", number)
+
+
+def _future(size: int, number: int) -> str:
+    if size == DAY:
+        return ngettext("in %(number)d day", "in %(number)d days", number)
+    if size == HOUR:
+        return ngettext("in %(number)d hour", "in %(number)d hours", number)
+    return ngettext("in %(number)d minute", "in %(number)d minutes", number)
 
 
 def percent(share: float) -> str:

@@ -11,6 +11,8 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from billing.invoicing import selectors
@@ -31,7 +33,11 @@ from web.console.base import PageContext, console_page
 from web.console.past_due import notice_of
 from web.console.usage.chart import NANOS, Chart, Series
 
-METERS = (("Uncached input", "input"), ("Cached input", "cached_input"), ("Output", "output"))
+METERS = (
+    (_("Uncached input"), "input"),
+    (_("Cached input"), "cached_input"),
+    (_("Output"), "output"),
+)
 HEIGHT, WIDTH, GAP = 60, 20, 3
 BADGES = {"overdue": "badge-bad", "disputed": "badge-warn", "paid": "badge-good"}
 """The badge class of a state; the others have none."""
@@ -63,7 +69,7 @@ def chart_of(period: Period, days: Sequence[Sequence[int]]) -> Chart:
     titles = [f"{number} {period.words} (UTC)" for number in range(1, len(days) + 1)]
     series = [
         Series(
-            label,
+            str(label),
             f"ink-{meter}",
             [day[index] / NANOS for day in days],
             [format_dollars(day[index]) for day in days],
@@ -78,7 +84,7 @@ def drawing_of(period: Period, days: Sequence[Sequence[int]]) -> DayChart:
     top = max((sum(day) for day in days), default=0) or 1
     bars = []
     for index, day in enumerate(days):
-        for number, (_, meter) in enumerate(METERS):
+        for number, (_label, meter) in enumerate(METERS):
             y, end = (HEIGHT - HEIGHT * sum(day[:count]) // top for count in (number + 1, number))
             if end > y:
                 bars.append(DayBar(index * WIDTH + GAP, y, end - y, f"ink-{meter}"))
@@ -88,11 +94,10 @@ def drawing_of(period: Period, days: Sequence[Sequence[int]]) -> DayChart:
         if index == 0 or (index + 1) % 5 == 0
     ]
     dearest = max(range(len(days)), key=lambda index: sum(days[index]), default=0)
-    words = (
-        f"Charges of each day of {period.words}; the most on day {dearest + 1}, "
-        f"{format_dollars(sum(days[dearest]) if days else 0)}"
-    )
-    return DayChart(len(days) * WIDTH, bars, labels, words)
+    words = gettext("Charges for each day of %(month)s; the highest is on day %(day)d, %(amount)s")
+    amount = format_dollars(sum(days[dearest]) if days else 0)
+    values = {"month": period.words, "day": dearest + 1, "amount": amount}
+    return DayChart(len(days) * WIDTH, bars, labels, words % values)
 
 
 def groups_of(
@@ -225,7 +230,7 @@ def may_pay(page: PageContext, standing: Standing) -> bool:
 def require_money(page: PageContext) -> None:
     """Raise NotPermitted if the member may not see invoices."""
     if not page.may(Permission.BILLING_READ):
-        raise NotPermitted("An owner, admin or billing member can see invoices.")
+        raise NotPermitted(gettext("Only owners, admins and billing members can see invoices."))
 
 
 def row_of(page: PageContext, standing: Standing) -> InvoiceRow:
@@ -234,7 +239,7 @@ def row_of(page: PageContext, standing: Standing) -> InvoiceRow:
     state = standing.state(timezone.now().date())
     return InvoiceRow(
         standing=standing,
-        state=(STATE_LABELS[state], BADGES.get(state, "")),
+        state=(str(STATE_LABELS[state]), BADGES.get(state, "")),
         total=dollars(found.total_cents),
         left=dollars(standing.open_cents),
         url=page.url("invoice", found.id),

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from functools import cached_property
 
+from django.utils.translation import gettext
+
 from billing.reading.sums import Usage
 from control.api_keys import selectors as keys
 from control.api_keys.models import ApiKey, ApiKeyKind
@@ -72,5 +74,7 @@ class IdLabels:
 def key_name(key: ApiKey) -> str:
     """Return a key's name in tables."""
     if key.kind == ApiKeyKind.PLAYGROUND:
-        return f"Playground ({key.project.name})"
-    return f"{key.name} (revoked)" if key.revoked_at else key.name
+        return gettext("Playground (%(project)s)") % {"project": key.project.name}
+    if key.revoked_at:
+        return gettext("%(name)s (revoked)") % {"name": key.name}
+    return key.name

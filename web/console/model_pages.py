@@ -9,14 +9,13 @@ from typing import Any
 
 from django.http import HttpResponse
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from billing.reading import selectors as reading
 from billing.reading.sums import UsageSums
 from control.catalog.models import Model, QualityReport
 from web.console.base import PageContext, console_page
 from web.console.offers import VariantOption, variant_options
-
-ALL = "All questions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ def skill_rows_of(offers: Sequence[VariantOption]) -> list[SkillRow]:
 def scores_of(report: QualityReport) -> dict[str, ScoreBar]:
     """Return the scores of a report by label."""
     overall = {"share": report.accuracy, "low": report.accuracy_low, "high": report.accuracy_high}
-    scores = {ALL: score_of(overall)} if report.accuracy is not None else {}
+    scores = {gettext("All questions"): score_of(overall)} if report.accuracy is not None else {}
     return scores | {label_of(skill["skill"]): score_of(skill) for skill in report.skills}
 
 

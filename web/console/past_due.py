@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.conf import settings
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from billing.collection import selectors
 from billing.collection.models import Case, State
@@ -13,15 +15,21 @@ from billing.invoicing.printed import day, dollars
 from control.permissions import Permission
 from web.console.base import PageContext
 
-OPERATORS = "The operator suspended this organization: its API keys are refused. Ask support why."
-ASK = "Ask an owner, admin or billing member to pay."
+OPERATORS = _(
+    "The operator suspended this organization, so its API keys are refused. Contact support to find"
+    " out why."
+)
+ASK = _("Ask an owner, admin or billing member to pay.")
 WORDS = {
-    State.LIMITED: "Your service is limited: until this is paid there is no credit line, and"
-    " requests are served from prepaid credit alone.",
-    State.SUSPENDED: "Your service is suspended: until this is paid, requests with your API keys"
-    " are refused.",
+    State.LIMITED: _(
+        "Your service is limited: until this is paid, there is no credit line, and requests are"
+        " served from prepaid credit only."
+    ),
+    State.SUSPENDED: _(
+        "Your service is suspended: until this is paid, requests with your API keys are refused."
+    ),
 }
-BACK = "Everything works again the moment the payment arrives."
+BACK = _("Everything works again as soon as the payment arrives.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +47,11 @@ def notice_of(page: PageContext, now: datetime) -> PastDueNotice | None:
     """Return an organization's notice; None if nothing is overdue."""
     case = selectors.case(page.organization) if page.is_overdue else None
     if case is None or not case.is_open:
-        return None if page.organization.is_active else PastDueNotice(True, "Suspended", OPERATORS)
+        if page.organization.is_active:
+            return None
+        return PastDueNotice(True, gettext("Suspended"), str(OPERATORS))
     if not page.may(Permission.BILLING_READ):
-        words = " ".join(filter(None, (WORDS.get(State(case.state), ""), ASK)))
+        words = " ".join(filter(None, (happened(case), str(ASK))))
         return PastDueNotice(case.has_measures, title_of(case, ""), words)
     owed = selectors.debt(page.organization.id, now)
     if not owed.due:
@@ -64,22 +74,33 @@ def pay_url(page: PageContext, owed: Debt) -> str:
 
 def title_of(case: Case, due: str) -> str:
     """Return the notice's title."""
-    return f"{due or 'A payment'} is {'overdue' if case.has_measures else 'due'}"
+    if not due:
+        return gettext("A payment is overdue") if case.has_measures else gettext("A payment is due")
+    words = gettext("%(amount)s is overdue") if case.has_measures else gettext("%(amount)s is due")
+    return words % {"amount": due}
+
+
+def happened(case: Case) -> str:
+    """Return a sentence on what is limited; empty if nothing is."""
+    return str(WORDS.get(State(case.state), ""))
 
 
 def words_of(case: Case) -> str:
     """Return the notice's text: what happened and what follows."""
-    happened = WORDS.get(State(case.state), "")
-    return " ".join(part for part in (happened, next_step(case), BACK if happened else "") if part)
+    limited = happened(case)
+    parts = (limited, next_step(case), str(BACK) if limited else "")
+    return " ".join(part for part in parts if part)
 
 
 def next_step(case: Case) -> str:
     """Return a sentence on the next step and its date; empty if there is none."""
     if case.waits_for == "payment":
-        return "A payment is on its way; nothing follows before its end is known."
+        return gettext("A payment is on its way. Nothing further happens until its result is in.")
     if case.waits_for == "pause":
-        until = f" until {day(case.paused_until)}" if case.paused_until else " for now"
-        return f"Nothing follows{until}."
+        if not case.paused_until:
+            return gettext("Nothing further happens for now.")
+        words = gettext("Nothing further happens until %(day)s.")
+        return words % {"day": day(case.paused_until)}
     if case.next_on is None:
         return ""
     return sentence(case.next_kind, case.next_on)

@@ -7,6 +7,8 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET, require_POST
 
 from control.api.streaming import whole_export
@@ -22,7 +24,7 @@ class EraseForm(forms.Form):
     """The account's email address, typed to confirm."""
 
     confirmation = forms.CharField(
-        label="Type the address of your account to erase it",
+        label=_("Type your account's email address to confirm"),
         max_length=254,
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
@@ -45,10 +47,11 @@ def personal_data_export(request: HttpRequest) -> HttpResponse:
             actor=Actor.for_user(user), asked_by=user, user=user, kind=RequestKind.EXPORT
         )
     except Conflict:
-        messages.error(request, "An export is already being prepared.")
+        messages.error(request, gettext("An export is already being prepared."))
     else:
         messages.success(
-            request, "Your data export is being prepared. It appears below when it is ready."
+            request,
+            gettext("Your data export is being prepared. It appears below when it is ready."),
         )
     return redirect("console:personal_data")
 
@@ -83,7 +86,10 @@ def personal_data_erase(request: HttpRequest) -> HttpResponse:
             confirmation=form.cleaned_data["confirmation"],
         ),
     ):
-        messages.success(request, "Your account is being erased. You are signed out in a moment.")
+        messages.success(
+            request,
+            gettext("Your account is being erased. You will be signed out in a moment."),
+        )
         return redirect("console:personal_data")
     return render_personal_data(request, form)
 

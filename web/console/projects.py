@@ -3,6 +3,7 @@
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext
 from django.views.decorators.http import require_POST
 
 from control.api_keys import selectors as keys
@@ -26,7 +27,7 @@ from web.console.settings import NameTypedForm, OriginsForm, TitleForm
 def project_new(page: PageContext) -> HttpResponse:
     """Show the form; a POST creates a project and redirects to its overview."""
     if not page.may(Permission.PROJECTS_WRITE):
-        raise NotPermitted("An owner or admin can create projects.")
+        raise NotPermitted(gettext("Only owners and admins can create projects."))
     form = TitleForm(page.request.POST or None)
     made: list[Project] = []
     if not form.is_valid() or not apply_or_form_error(
@@ -34,7 +35,8 @@ def project_new(page: PageContext) -> HttpResponse:
     ):
         return page.render("console/project_new.html", {"form": form}, 400 if form.errors else 200)
     [project] = made
-    messages.success(page.request, f"{project.name} is ready: create its first API key.")
+    words = gettext("%(name)s is ready. Create its first API key.") % {"name": project.name}
+    messages.success(page.request, words)
     return redirect(address(page.organization, "overview", project=project.id))
 
 
@@ -61,8 +63,8 @@ def project_rename(page: PageContext, project_id: str) -> HttpResponse:
         form,
         lambda: rename_project(actor=page.actor, project=found, name=form.cleaned_data["name"]),
     ):
-        words = f"The project is now called {form.cleaned_data['name'].strip()}."
-        messages.success(page.request, words)
+        words = gettext("The project is now called %(name)s.")
+        messages.success(page.request, words % {"name": form.cleaned_data["name"].strip()})
         return redirect(page.url("project", project_id))
     return render_project(page, found, rename=form)
 
@@ -77,7 +79,8 @@ def project_origins(page: PageContext, project_id: str) -> HttpResponse:
         form,
         lambda: set_project_origins(actor=page.actor, project=found, allowed_origins=form.origins),
     ):
-        messages.success(page.request, f"The origins of {found.name} are in force in a second.")
+        words = gettext("The allowed origins of %(name)s are in force within a second.")
+        messages.success(page.request, words % {"name": found.name})
         return redirect(page.url("project", project_id))
     return render_project(page, found, origins=form)
 
@@ -91,7 +94,8 @@ def project_archive(page: PageContext, project_id: str) -> HttpResponse:
     if form.is_valid() and apply_or_form_error(
         form, lambda: archive_project(actor=page.actor, project=found)
     ):
-        messages.success(page.request, f"{found.name} is archived; its keys end within a second.")
+        words = gettext("%(name)s is archived. Its API keys stop working within a second.")
+        messages.success(page.request, words % {"name": found.name})
         return redirect(address(page.organization, "settings"))
     return render_project(page, found, archive=form)
 
@@ -102,7 +106,8 @@ def project_restore(page: PageContext, project_id: str) -> HttpResponse:
     """Restore an archived project."""
     found = selectors.project(page.organization, project_id)
     restore_project(actor=page.actor, project=found)
-    messages.success(page.request, f"{found.name} is open again. Its keys stay ended.")
+    words = gettext("%(name)s is restored. Its API keys stay revoked.") % {"name": found.name}
+    messages.success(page.request, words)
     return redirect(page.url("project", project_id))
 
 

@@ -8,6 +8,8 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from control.api_keys.models import ApiKey
 from control.limits import rate_limits
@@ -21,10 +23,10 @@ from web.console.base import PageContext, console_page
 from web.console.forms import apply_or_form_error
 
 LABELS = {
-    "requests_per_minute": "Requests per minute",
-    "input_tokens_per_minute": "Input tokens per minute",
-    "output_tokens_per_minute": "Output tokens per minute",
-    "concurrent_requests": "Requests at once",
+    "requests_per_minute": _("Requests per minute"),
+    "input_tokens_per_minute": _("Input tokens per minute"),
+    "output_tokens_per_minute": _("Output tokens per minute"),
+    "concurrent_requests": _("Concurrent requests"),
 }
 
 
@@ -39,7 +41,7 @@ def figure(name: str) -> forms.IntegerField:
 class RateLimitsForm(forms.Form):
     """The four limits of a project or a key."""
 
-    owner = forms.ChoiceField(label="Limit")
+    owner = forms.ChoiceField(label=_("Applies to"))
     requests_per_minute = figure("requests_per_minute")
     input_tokens_per_minute = figure("input_tokens_per_minute")
     output_tokens_per_minute = figure("output_tokens_per_minute")
@@ -47,9 +49,9 @@ class RateLimitsForm(forms.Form):
 
     def __init__(self, *args: Any, owners: Sequence[tuple[str, Any]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["owner"] = forms.ChoiceField(label="Limit", choices=list(owners))
-        self.fields["input_tokens_per_minute"].help_text = "Cached ones do not count."
-        self.fields["concurrent_requests"].help_text = "Empty: no limit of its own."
+        self.fields["owner"] = forms.ChoiceField(label=_("Applies to"), choices=list(owners))
+        self.fields["input_tokens_per_minute"].help_text = _("Cached tokens do not count.")
+        self.fields["concurrent_requests"].help_text = _("Leave empty for no limit of its own.")
 
     @property
     def figures(self) -> dict[str, int | None]:
@@ -72,7 +74,7 @@ class RateLimitGauge:
     @property
     def words(self) -> str:
         """The label of the limit."""
-        return WORDS[self.use.measure]
+        return str(WORDS[self.use.measure])
 
     @property
     def width(self) -> int:
@@ -144,8 +146,11 @@ def _organization_rows(page: PageContext) -> list[tuple[RateLimitRow, LimitSubje
 
 
 def _note(row: rate_limits.EffectiveLimits) -> str:
-    scope = "Organization, on this model" if row.model_id else "Organization"
-    return f"{scope}, agreed with you" if row.is_own else scope
+    if row.model_id and row.is_own:
+        return gettext("Organization, on this model, agreed with you")
+    if row.model_id:
+        return gettext("Organization, on this model")
+    return gettext("Organization, agreed with you") if row.is_own else gettext("Organization")
 
 
 def _owner_rows(
@@ -163,7 +168,7 @@ def _owner_rows(
 
 
 def _kind(owner: Owner) -> str:
-    return "Project" if isinstance(owner, Project) else "API key"
+    return gettext("Project") if isinstance(owner, Project) else gettext("API key")
 
 
 def _unsubmitted_form(page: PageContext, owners: Sequence[Owner]) -> RateLimitsForm:
@@ -177,7 +182,7 @@ def _unsubmitted_form(page: PageContext, owners: Sequence[Owner]) -> RateLimitsF
 def _choices(owners: Sequence[Owner]) -> list[tuple[str, Any]]:
     projects = [(each.id, each.name) for each in owners if isinstance(each, Project)]
     keys = [(each.id, each.name) for each in owners if isinstance(each, ApiKey)]
-    return [("Projects", projects), *([("API keys", keys)] if keys else [])]
+    return [(gettext("Projects"), projects), *([(gettext("API keys"), keys)] if keys else [])]
 
 
 @console_page("rates")
@@ -195,7 +200,7 @@ def rates(page: PageContext) -> HttpResponse:
                 figures=form.figures,
             ),
         ):
-            messages.success(page.request, "The limits are in force within a second.")
+            messages.success(page.request, gettext("The limits are in force within a second."))
             return redirect(page.url("rates"))
     status = 400 if form is not None else 200
     return page.render("console/rates.html", {"rates": rates_view(page, form)}, status)

@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta
 
 from django.http import HttpResponse, HttpResponseBase
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from billing.following.errors import NotAtHandError
 from billing.metering.partitions import id_floor
@@ -236,9 +237,11 @@ def rows_of(
 def selects(query: RequestQuery, names: IdLabels) -> list[Select]:
     """Return the drop-downs of the page."""
     return [
-        select("model", "Model", query.model, names.models, "All models"),
-        select("key", "API key", query.key, names.keys, "All keys"),
-        select("project", "Project", query.project, names.projects, "All projects"),
+        select("model", gettext("Model"), query.model, names.models, gettext("All models")),
+        select("key", gettext("API key"), query.key, names.keys, gettext("All keys")),
+        select(
+            "project", gettext("Project"), query.project, names.projects, gettext("All projects")
+        ),
     ]
 
 

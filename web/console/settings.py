@@ -7,6 +7,8 @@ from django.conf import settings as config
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from control.accounts.models import NAME_MAX
@@ -24,7 +26,7 @@ from web.console.forms import apply_or_form_error
 class TitleForm(forms.Form):
     """The name of an organization or a project."""
 
-    name = forms.CharField(max_length=NAME_MAX, label="Name")
+    name = forms.CharField(max_length=NAME_MAX, label=_("Name"))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -35,10 +37,12 @@ class OriginsForm(forms.Form):
     """The origins that may use a project's keys, one per line."""
 
     allowed_origins = forms.CharField(
-        label="Allowed origins, one a line",
+        label=_("Allowed origins, one per line"),
         required=False,
         max_length=10_000,
-        help_text="Such as https://app.example.com. Empty: no page may call.",
+        help_text=_(
+            "Such as https://app.example.com. Leave empty to allow no calls from web pages."
+        ),
         widget=forms.Textarea(
             attrs={"rows": 3, "spellcheck": "false", "placeholder": "https://app.example.com"}
         ),
@@ -61,13 +65,15 @@ class NameTypedForm(forms.Form):
     def __init__(self, *args: Any, ends: Organization | Project, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.ends = ends
-        self.fields["confirmation"].label = f"Type “{ends.name}” to confirm"
+        label = gettext("Type “%(name)s” to confirm") % {"name": ends.name}
+        self.fields["confirmation"].label = label
 
     def clean_confirmation(self) -> str:
         """Return the name. Raises ValidationError for any other."""
         typed = str(self.cleaned_data["confirmation"]).strip()
         if typed != self.ends.name:
-            raise forms.ValidationError(f"That is not “{self.ends.name}”. Nothing was changed.")
+            words = gettext("That is not “%(name)s”. Nothing was changed.")
+            raise forms.ValidationError(words % {"name": self.ends.name})
         return typed
 
 
@@ -88,8 +94,8 @@ def settings_rename(page: PageContext) -> HttpResponse:
             actor=page.actor, organization=page.organization, name=form.cleaned_data["name"]
         ),
     ):
-        words = f"The organization is now called {form.cleaned_data['name'].strip()}."
-        messages.success(page.request, words)
+        words = gettext("The organization is now called %(name)s.")
+        messages.success(page.request, words % {"name": form.cleaned_data["name"].strip()})
         return redirect(page.url("settings"))
     return render_settings(page, rename=form)
 
@@ -102,8 +108,11 @@ def settings_idempotency(page: PageContext) -> HttpResponse:
     set_idempotency_enabled(
         actor=page.actor, organization=page.organization, idempotency_enabled=is_on
     )
-    state = "taken within a second" if is_on else "refused, and all kept answers are erased"
-    messages.success(page.request, f"Idempotency keys are {state}.")
+    if is_on:
+        words = gettext("Idempotency keys are accepted within a second.")
+    else:
+        words = gettext("Idempotency keys are refused, and all stored responses are deleted.")
+    messages.success(page.request, words)
     return redirect(page.url("settings"))
 
 
@@ -111,7 +120,7 @@ def settings_idempotency(page: PageContext) -> HttpResponse:
 def settings_delete(page: PageContext) -> HttpResponse:
     """Show what deleting the organization would do; a POST with its name deletes it."""
     if not page.may(Permission.ORGANIZATION_DELETE):
-        raise NotPermitted("An owner can delete the organization.")
+        raise NotPermitted(gettext("Only owners can delete the organization."))
     form = NameTypedForm(page.request.POST or None, ends=page.organization)
     if form.is_valid() and apply_or_form_error(
         form,
@@ -121,7 +130,8 @@ def settings_delete(page: PageContext) -> HttpResponse:
             name=form.cleaned_data["confirmation"],
         ),
     ):
-        messages.success(page.request, f"{page.organization.name} is deleted.")
+        words = gettext("%(name)s is deleted.") % {"name": page.organization.name}
+        messages.success(page.request, words)
         return redirect("console:home")
     effects = preview_deletion(page.organization)
     context = {

@@ -11,6 +11,8 @@ from django.db import transaction
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from billing.alerts import selectors, services
@@ -31,13 +33,13 @@ from web.console.base import PageContext, console_page
 from web.console.forms import apply_or_form_error
 
 PERIODS = {
-    LimitPeriod.DAY: "Day",
-    LimitPeriod.WEEK: "Week, from Monday",
-    LimitPeriod.MONTH: "Month",
+    LimitPeriod.DAY: _("Day"),
+    LimitPeriod.WEEK: _("Week, from Monday"),
+    LimitPeriod.MONTH: _("Month"),
 }
 ENFORCEMENTS = {
-    "hard": "Hard: refuse beyond it",
-    "soft": "Soft: only tell",
+    "hard": _("Hard: refuse requests beyond it"),
+    "soft": _("Soft: only send alerts"),
 }
 USUAL = ", ".join(map(str, PERCENTS))
 
@@ -59,16 +61,16 @@ class DollarsFormField(forms.CharField):
 class SpendingLimitTermsForm(forms.Form):
     """The amount and enforcement of a limit, and when to send alerts."""
 
-    limit = DollarsFormField(label="Limit in dollars")
+    limit = DollarsFormField(label=_("Limit in dollars"))
     enforcement = forms.ChoiceField(
-        label="At the limit", choices=list(ENFORCEMENTS.items()), initial="hard"
+        label=_("At the limit"), choices=list(ENFORCEMENTS.items()), initial="hard"
     )
     percents = forms.CharField(
-        label="Tell at these percentages",
+        label=_("Alert at these percentages"),
         required=False,
         initial=USUAL,
         max_length=80,
-        help_text="By mail and webhook, each once a period. Empty: never.",
+        help_text=_("By email and webhook, once per period for each. Leave empty for no alerts."),
         widget=forms.TextInput(attrs={"inputmode": "numeric", "autocomplete": "off"}),
     )
 
@@ -76,7 +78,7 @@ class SpendingLimitTermsForm(forms.Form):
         """Return whole percentages. Raises ValidationError."""
         numbers = self.cleaned_data["percents"].replace("%", " ").replace(",", " ").split()
         if not all(each.isascii() and each.isdecimal() and len(each) < 5 for each in numbers):
-            raise forms.ValidationError("Write whole numbers such as 50, 80, 100.")
+            raise forms.ValidationError(gettext("Enter whole numbers such as 50, 80, 100."))
         return [int(each) for each in numbers]
 
     @property
@@ -88,13 +90,13 @@ class SpendingLimitTermsForm(forms.Form):
 class SpendingLimitForm(SpendingLimitTermsForm):
     """A new limit, with its owner and period."""
 
-    owner = forms.ChoiceField(label="Limit")
-    period = forms.ChoiceField(label="Per", choices=list(PERIODS.items()))
+    owner = forms.ChoiceField(label=_("Applies to"))
+    period = forms.ChoiceField(label=_("Period"), choices=list(PERIODS.items()))
     field_order = ("owner", "period", "limit", "enforcement", "percents")
 
     def __init__(self, *args: Any, owners: Sequence[tuple[str, Any]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["owner"] = forms.ChoiceField(label="Limit", choices=list(owners))
+        self.fields["owner"] = forms.ChoiceField(label=_("Applies to"), choices=list(owners))
         self.order_fields(self.field_order)
 
 
@@ -102,28 +104,37 @@ class AlertsForm(forms.Form):
     """The settings of alerts on the balance and on unusual spending."""
 
     low_balance = DollarsFormField(
-        label="Tell when the balance falls below, in dollars",
+        label=_("Alert when the balance falls below, in dollars"),
         required=False,
-        help_text="Empty: no such amount.",
+        help_text=_("Leave empty for no alert."),
     )
     low_runway_days = forms.IntegerField(
-        label="Tell when the balance lasts fewer days than",
+        label=_("Alert when the balance lasts fewer days than"),
         required=False,
         min_value=1,
         max_value=365,
-        help_text="At the pace of the last seven days. Empty: never.",
+        help_text=_("At the pace of the last seven days. Leave empty for no alert."),
     )
     unusual_factor = forms.IntegerField(
-        label="Tell when spending is so many times the usual",
+        label=_("Alert when spending is this many times the usual"),
         required=False,
         min_value=2,
         max_value=100,
-        help_text="A day, or its busiest hour, against the last 28 days' median. Empty: never.",
+        help_text=_(
+            "A day, or its busiest hour, compared with the median of the last 28 days."
+            " Leave empty for no alert."
+        ),
     )
 
 
-OWNERS = {"organization": "Organization", "project": "Project", "key": "API key"}
-EVERY = {"month": "month", "week": "week", "day": "day"}
+OWNERS = {"organization": _("Organization"), "project": _("Project"), "key": _("API key")}
+EVERY = {"month": _("month"), "week": _("week"), "day": _("day")}
+ALERTS = {
+    "month": _("%(percent)s %% of the monthly spending limit of %(name)s"),
+    "week": _("%(percent)s %% of the weekly spending limit of %(name)s"),
+    "day": _("%(percent)s %% of the daily spending limit of %(name)s"),
+}
+"""The text of a limit's alert, by the limit's period."""
 ALERTS_MAX = 10
 WARN_PERCENT = 80
 
@@ -138,12 +149,12 @@ class LimitGauge:
     @property
     def owner(self) -> str:
         """The label of the owner's kind."""
-        return OWNERS[self.standing.limit.kind]
+        return str(OWNERS[self.standing.limit.kind])
 
     @property
     def every(self) -> str:
         """The label of the period."""
-        return EVERY[self.standing.limit.period]
+        return str(EVERY[self.standing.limit.period])
 
     @property
     def width(self) -> int:
@@ -206,9 +217,9 @@ def choices(owners: list[Owner]) -> list[tuple[str, Any]]:
     projects = [(one.id, one.name) for one in owners if isinstance(one, Project)]
     keys = [(one.id, one.name) for one in owners if isinstance(one, ApiKey)]
     return [
-        (owners[0].id, "The whole organization"),
-        ("Projects", projects),
-        *([("API keys", keys)] if keys else []),
+        (owners[0].id, gettext("The whole organization")),
+        (gettext("Projects"), projects),
+        *([(gettext("API keys"), keys)] if keys else []),
     ]
 
 
@@ -232,16 +243,19 @@ def alert_rows(page: PageContext) -> list[AlertRow]:
 def words_of(alert: Alert, names: dict[str, str]) -> str:
     """Return the text of an alert, in one line."""
     if alert.kind == "spending.unusual":
-        return (
-            "An hour far above the usual" if alert.rule == "hour" else "A day far above the usual"
-        )
+        if alert.rule == "hour":
+            return gettext("Spending in an hour far above the usual")
+        return gettext("Spending in a day far above the usual")
     if alert.kind == "balance.low":
-        return "The balance is used up" if alert.rule == "empty" else "The balance runs low"
+        if alert.rule == "empty":
+            return gettext("The balance is used up")
+        return gettext("The balance is low")
     kind = kind_of(alert.budget_id)
     if kind in {None, "balance"}:
-        return f"{alert.rule} % of the credit line"
+        return gettext("%(percent)s %% of the credit line") % {"percent": alert.rule}
     name = names.get(limited_id(alert.budget_id), limited_id(alert.budget_id))
-    return f"{alert.rule} % of a {EVERY[period_of(alert.budget_id)]} of {name}"
+    words = str(ALERTS[period_of(alert.budget_id)])
+    return words % {"percent": alert.rule, "name": name}
 
 
 @console_page("limits")
@@ -252,7 +266,7 @@ def limits(page: PageContext) -> HttpResponse:
     if page.request.method == "POST":
         form = SpendingLimitForm(page.request.POST, owners=owners_of(page))
         if form.is_valid() and add(page, form):
-            messages.success(page.request, "The limit is in force within a second.")
+            messages.success(page.request, gettext("The limit is in force within a second."))
             return redirect(page.url("limits"))
     return render_limits(page, add=form)
 
@@ -264,7 +278,7 @@ def alerts(page: PageContext) -> HttpResponse:
     require_money(page)
     form = AlertsForm(page.request.POST)
     if form.is_valid() and apply_or_form_error(form, lambda: choose(page, form)):
-        messages.success(page.request, "The alerts are set.")
+        messages.success(page.request, gettext("The alerts are saved."))
         return redirect(page.url("limits"))
     return render_limits(page, alerts=form)
 
@@ -276,7 +290,7 @@ def limit(page: PageContext, limit_id: str) -> HttpResponse:
     standing = selectors.standing(page.organization, limit_id, timezone.now())
     form = SpendingLimitTermsForm(page.request.POST or None, initial=terms_of(standing))
     if form.is_valid() and apply_or_form_error(form, lambda: change(page, form, limit_id)):
-        messages.success(page.request, "The limit is changed, at once.")
+        messages.success(page.request, gettext("The limit is changed, effective at once."))
         return redirect(page.url("limits"))
     context = {
         "gauge": LimitGauge(standing, ""),
@@ -299,7 +313,7 @@ def limit_remove(page: PageContext, limit_id: str) -> HttpResponse:
             now=timezone.now(),
         )
         services.forget_percents(organization=page.organization, budget_id=limit_id)
-    messages.success(page.request, "The limit is lifted.")
+    messages.success(page.request, gettext("The limit is removed."))
     return redirect(page.url("limits"))
 
 
@@ -377,4 +391,6 @@ def terms_of(standing: Standing) -> dict[str, Any]:
 def require_money(page: PageContext) -> None:
     """Raise NotPermitted if the member may not see limits."""
     if not page.may(Permission.BILLING_READ):
-        raise NotPermitted("An owner, admin or billing member can see limits and alerts.")
+        raise NotPermitted(
+            gettext("Only owners, admins and billing members can see limits and alerts.")
+        )

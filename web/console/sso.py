@@ -11,6 +11,7 @@ from django.contrib import messages
 from django.forms import Form
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_POST
@@ -74,7 +75,9 @@ def sso_oidc(page: PageContext) -> HttpResponse:
     """Set up an OpenID provider."""
     form = OidcForm(page.request.POST)
     return saved(
-        page, form, "Your OpenID provider is set up. Sign in by it once to try it.", "oidc",
+        page, form,
+        gettext("Your OpenID Connect provider is set up. Sign in with it once to test it."),
+        "oidc",
         lambda: create_oidc_connection(
             actor=page.actor, organization=page.organization, **form.cleaned_data
         ),
@@ -87,7 +90,9 @@ def sso_saml(page: PageContext) -> HttpResponse:
     """Set up a SAML provider."""
     form = SamlForm(page.request.POST)
     return saved(
-        page, form, "Your SAML provider is set up. Sign in by it once to try it.", "saml",
+        page, form,
+        gettext("Your SAML provider is set up. Sign in with it once to test it."),
+        "saml",
         lambda: create_saml_connection(
             actor=page.actor, organization=page.organization, **form.cleaned_data
         ),
@@ -99,7 +104,7 @@ def sso_saml(page: PageContext) -> HttpResponse:
 def sso_remove(page: PageContext) -> HttpResponse:
     """Remove the provider."""
     return done(
-        page, "Nobody signs in by the provider any more.",
+        page, gettext("The provider is removed. Nobody can sign in with it anymore."),
         lambda: remove_provider(actor=page.actor, organization=page.organization),
     )  # fmt: skip
 
@@ -110,7 +115,9 @@ def sso_domain_add(page: PageContext) -> HttpResponse:
     """Add a domain to verify."""
     form = DomainForm(page.request.POST)
     return saved(
-        page, form, "Now put the TXT record into your DNS, and check it.", "domain",
+        page, form,
+        gettext("The domain is added. Add the TXT record to your DNS, then check it."),
+        "domain",
         lambda: add_domain(
             actor=page.actor, organization=page.organization, **form.cleaned_data
         ),
@@ -122,7 +129,7 @@ def sso_domain_add(page: PageContext) -> HttpResponse:
 def sso_domain_verify(page: PageContext, domain_id: str) -> HttpResponse:
     """Verify a domain by its TXT record."""
     return done(
-        page, "The domain is verified.",
+        page, gettext("The domain is verified."),
         lambda: verify_domain(
             actor=page.actor, organization=page.organization, domain_id=domain_id
         ),
@@ -134,7 +141,7 @@ def sso_domain_verify(page: PageContext, domain_id: str) -> HttpResponse:
 def sso_domain_remove(page: PageContext, domain_id: str) -> HttpResponse:
     """Remove a domain."""
     return done(
-        page, "The domain is removed.",
+        page, gettext("The domain is removed."),
         lambda: remove_domain(
             actor=page.actor, organization=page.organization, domain_id=domain_id
         ),
@@ -147,7 +154,11 @@ def sso_roles(page: PageContext) -> HttpResponse:
     """Set the role mapping."""
     form = RolesForm(page.request.POST)
     return saved(
-        page, form, "Roles follow the map from the next sign-in on; SCIM's people have theirs.",
+        page, form,
+        gettext(
+            "Roles are saved. They apply to members from SCIM now, and to others at their next"
+            " sign-in."
+        ),
         "roles",
         lambda: set_role_mapping(
             actor=page.actor, organization=page.organization, **form.cleaned_data
@@ -160,13 +171,13 @@ def sso_roles(page: PageContext) -> HttpResponse:
 def sso_enforce(page: PageContext) -> HttpResponse:
     """Enforce SSO, or make it optional."""
     if page.request.POST.get("is_enforced") == "1":
-        words = "SSO is enforced: addresses of your domains sign in by it only."
+        words = gettext("SSO is enforced. Email addresses of your domains must sign in with it.")
         return done(
             page, words,
             lambda: enforce(actor=page.actor, organization=page.organization),
         )  # fmt: skip
     return done(
-        page, "SSO is optional again.",
+        page, gettext("SSO is optional again."),
         lambda: stop_enforcing(actor=page.actor, organization=page.organization),
     )  # fmt: skip
 
@@ -176,8 +187,9 @@ def sso_enforce(page: PageContext) -> HttpResponse:
 def sso_forget(page: PageContext, member_id: str) -> HttpResponse:
     """Unlink a member's identity at the provider."""
     membership = tenants.member(page.organization, member_id)
+    words = gettext("%(email)s is unlinked from the provider until the next sign-in.")
     return done(
-        page, f"At the next sign-in {membership.user.email} is known anew.",
+        page, words % {"email": membership.user.email},
         lambda: unlink_identity(
             actor=page.actor, organization=page.organization, user=membership.user
         ),
@@ -200,7 +212,7 @@ def scim_token(page: PageContext) -> HttpResponse:
 def scim_end(page: PageContext) -> HttpResponse:
     """Revoke the SCIM token."""
     return done(
-        page, "The token opens nothing any more.",
+        page, gettext("The SCIM token is revoked."),
         lambda: disable_scim(actor=page.actor, organization=page.organization),
     )  # fmt: skip
 
@@ -218,7 +230,7 @@ def scim_heir(page: PageContext) -> HttpResponse:
         target = tenants.member(page.organization, member_id) if member_id else None
         set_transfer_target(actor=page.actor, organization=page.organization, heir=target)
 
-    return saved(page, form, "Saved.", "heir", act)
+    return saved(page, form, gettext("Saved."), "heir", act)
 
 
 def saved(
@@ -329,4 +341,4 @@ def transfer_targets(memberships: Iterable[Membership]) -> list[Membership]:
 def require_manager(page: PageContext) -> None:
     """Raise NotPermitted if the member may not manage members."""
     if not page.may(Permission.MEMBERS_WRITE):
-        raise NotPermitted("Owners and admins set up how people sign in.")
+        raise NotPermitted(gettext("Only owners and admins can set up how people sign in."))

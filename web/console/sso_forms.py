@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from control.organizations.models import Membership
 from control.sso.models import DOMAIN_MAX, GRANTABLE, URL_MAX, SsoConnection
@@ -16,19 +18,19 @@ class OidcForm(forms.Form):
     """An OpenID provider."""
 
     issuer = forms.CharField(
-        label="Issuer",
+        label=_("Issuer"),
         max_length=URL_MAX,
         widget=forms.TextInput(attrs={**OFF, "placeholder": "https://acme.okta.com"}),
     )
     client_id = forms.CharField(
-        label="Client id", max_length=255, widget=forms.TextInput(attrs=OFF)
+        label=_("Client id"), max_length=255, widget=forms.TextInput(attrs=OFF)
     )
     client_secret = forms.CharField(
-        label="Client secret",
+        label=_("Client secret"),
         max_length=1000,
         required=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
-        help_text="Kept encrypted and never shown. Left empty, the one you gave before stays.",
+        help_text=_("Stored encrypted and never shown. Leave empty to keep the current secret."),
     )
 
 
@@ -36,13 +38,13 @@ class SamlForm(forms.Form):
     """A SAML provider, by its metadata."""
 
     metadata_url = forms.CharField(
-        label="Metadata address",
+        label=_("Metadata URL"),
         max_length=URL_MAX,
         required=False,
         widget=forms.TextInput(attrs={**OFF, "placeholder": "https://…/metadata"}),
     )
     metadata = forms.CharField(
-        label="Or the metadata itself",
+        label=_("Or the metadata itself"),
         max_length=METADATA_MAX,
         required=False,
         widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false"}),
@@ -53,7 +55,7 @@ class DomainForm(forms.Form):
     """A domain to verify."""
 
     name = forms.CharField(
-        label="Domain",
+        label=_("Domain"),
         max_length=DOMAIN_MAX,
         widget=forms.TextInput(attrs={**OFF, "placeholder": "acme.com"}),
     )
@@ -63,25 +65,25 @@ class RolesForm(forms.Form):
     """The mapping of the provider's groups to roles."""
 
     role_claim = forms.CharField(
-        label="Claim or attribute",
+        label=_("Claim or attribute"),
         max_length=200,
         required=False,
         widget=forms.TextInput(attrs={**OFF, "placeholder": "groups"}),
-        help_text="What of a sign-in names the groups. SCIM's groups count without it.",
+        help_text=_("Where a sign-in lists the person's groups. Groups from SCIM do not need it."),
     )
     role_map = forms.CharField(
-        label="Groups and their roles",
+        label=_("Groups and their roles"),
         max_length=20_000,
         required=False,
         widget=forms.Textarea(
             attrs={"rows": 4, "spellcheck": "false", "placeholder": "Engineering = developer"}
         ),
-        help_text="One on each line. Who is in several gets the most powerful.",
+        help_text=_("One per line. A person in several groups gets the most powerful role."),
     )
     default_role = forms.ChoiceField(
-        label="Everybody else",
+        label=_("Everyone else"),
         required=False,
-        choices=[("", "No seat"), *((role.value, role.label) for role in GRANTABLE)],
+        choices=[("", _("No membership")), *((role.value, role.label) for role in GRANTABLE)],
     )
 
     def clean_role_map(self) -> dict[str, str]:
@@ -93,7 +95,10 @@ class RolesForm(forms.Form):
             group, equals, role = line.rpartition("=")
             if not equals or not group.strip() or role.strip().lower() not in GRANTABLE:
                 roles = ", ".join(GRANTABLE)
-                raise forms.ValidationError(f"“{line.strip()}”: wanted a group = one of {roles}.")
+                words = gettext(
+                    "“%(line)s” is not valid. Write a group = one of these roles: %(roles)s."
+                )
+                raise forms.ValidationError(words % {"line": line.strip(), "roles": roles})
             roles_by_group[group.strip()] = role.strip().lower()
         return roles_by_group
 
@@ -113,14 +118,17 @@ class RolesForm(forms.Form):
 class ScimTransferForm(forms.Form):
     """The transfer target of the keys of people whom SCIM suspends."""
 
-    heir = forms.ChoiceField(label="API keys of suspended people", required=False)
+    heir = forms.ChoiceField(label=_("API keys of suspended people"), required=False)
 
     def __init__(self, *args: Any, heirs: Sequence[Membership], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         choices = [
-            ("", "End within a second"),
-            *((one.id, f"Go on, as those of {one.user.email}") for one in heirs),
+            ("", gettext("Revoke within a second")),
+            *(
+                (one.id, gettext("Transfer to %(email)s") % {"email": one.user.email})
+                for one in heirs
+            ),
         ]
         self.fields["heir"] = forms.ChoiceField(
-            label="API keys of suspended people", required=False, choices=choices
+            label=_("API keys of suspended people"), required=False, choices=choices
         )

@@ -9,6 +9,8 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from control.accounts.models import EMAIL_MAX
@@ -28,11 +30,11 @@ from web.console.base import PageContext, console_page
 from web.console.forms import apply_or_form_error
 
 ROLES = {
-    Role.OWNER: "everything, the organization's name and its owners included",
-    Role.ADMIN: "everything but the organization's name and its owners",
-    Role.DEVELOPER: "make API keys and see usage; no money",
-    Role.BILLING: "see and pay money, set limits; no keys",
-    Role.VIEWER: "look at usage; no keys, no money",
+    Role.OWNER: _("everything, including the organization's name and its owners"),
+    Role.ADMIN: _("everything except the organization's name and its owners"),
+    Role.DEVELOPER: _("create API keys and see usage; no access to billing"),
+    Role.BILLING: _("see and pay invoices, set limits; no API keys"),
+    Role.VIEWER: _("see usage; no API keys, no access to billing"),
 }
 """Descriptions of the roles."""
 
@@ -49,18 +51,18 @@ def role_choices(*, may_manage_owners: bool) -> list[tuple[str, str]]:
 class MemberRoleForm(forms.Form):
     """The role of a member."""
 
-    role = forms.ChoiceField(label="Role")
+    role = forms.ChoiceField(label=_("Role"))
 
     def __init__(self, *args: Any, choices: Sequence[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["role"] = forms.ChoiceField(label="Role", choices=choices)
+        self.fields["role"] = forms.ChoiceField(label=_("Role"), choices=choices)
 
 
 class InviteMemberForm(MemberRoleForm):
     """An invitation by email."""
 
     email = forms.EmailField(
-        label="E-mail address",
+        label=_("Email address"),
         max_length=EMAIL_MAX,
         widget=forms.EmailInput(attrs={"autocomplete": "off", "placeholder": "ada@example.com"}),
     )
@@ -70,7 +72,7 @@ class InviteMemberForm(MemberRoleForm):
 class RemoveMemberForm(forms.Form):
     """The member's email address, typed to confirm, and the transfer target of their keys."""
 
-    keys_to = forms.ChoiceField(label="Their API keys", required=False)
+    keys_to = forms.ChoiceField(label=_("Their API keys"), required=False)
     confirmation = forms.CharField(label="", widget=forms.TextInput(attrs={"autocomplete": "off"}))
 
     def __init__(
@@ -78,15 +80,19 @@ class RemoveMemberForm(forms.Form):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.seat = seat
-        targets = ((each.id, f"Go on, as those of {each.user.email}") for each in heirs)
-        choices = [("", "End within a second"), *targets]
+        words = gettext("Transfer to %(email)s")
+        targets = ((each.id, words % {"email": each.user.email}) for each in heirs)
+        choices = [("", gettext("Revoke within a second")), *targets]
         self.fields["keys_to"] = forms.ChoiceField(
-            label="Their API keys",
+            label=_("Their API keys"),
             choices=choices,
             required=False,
-            help_text="Keys of the management API end where the other may not make such.",
+            help_text=_(
+                "Management API keys are revoked if the new holder's role may not create them."
+            ),
         )
-        self.fields["confirmation"].label = f"Type {seat.user.email} to confirm"
+        label = gettext("Type %(email)s to confirm") % {"email": seat.user.email}
+        self.fields["confirmation"].label = label
         if not heirs:
             del self.fields["keys_to"]
 
@@ -94,7 +100,8 @@ class RemoveMemberForm(forms.Form):
         """Return the address. Raises ValidationError for any other."""
         typed = str(self.cleaned_data["confirmation"]).strip().lower()
         if typed != self.seat.user.email:
-            raise forms.ValidationError(f"This is not {self.seat.user.email}.")
+            words = gettext("That is not %(email)s. Nothing was changed.")
+            raise forms.ValidationError(words % {"email": self.seat.user.email})
         return typed
 
 
@@ -133,9 +140,8 @@ def team_invite(page: PageContext) -> HttpResponse:
             actor=page.actor, organization=page.organization, **form.cleaned_data
         ),
     ):
-        messages.success(
-            page.request, f"An invitation is on its way to {form.cleaned_data['email']}."
-        )
+        words = gettext("An invitation is on its way to %(email)s.")
+        messages.success(page.request, words % {"email": form.cleaned_data["email"]})
         return redirect(page.url("team"))
     return render_team(page, invite=form)
 
@@ -146,7 +152,8 @@ def invitation_renew(page: PageContext, invitation_id: str) -> HttpResponse:
     """Send an invitation again."""
     found = invitation_rows(page, invitation_id)
     resend_invitation(actor=page.actor, invitation=found)
-    messages.success(page.request, f"A new invitation is on its way to {found.email}.")
+    words = gettext("A new invitation is on its way to %(email)s.")
+    messages.success(page.request, words % {"email": found.email})
     return redirect(page.url("team"))
 
 
@@ -156,7 +163,8 @@ def invitation_withdraw(page: PageContext, invitation_id: str) -> HttpResponse:
     """Revoke an invitation."""
     found = invitation_rows(page, invitation_id)
     revoke_invitation(actor=page.actor, invitation=found)
-    messages.success(page.request, f"The invitation of {found.email} is withdrawn.")
+    words = gettext("The invitation to %(email)s is withdrawn.")
+    messages.success(page.request, words % {"email": found.email})
     return redirect(page.url("team"))
 
 
@@ -178,8 +186,9 @@ def member_role(page: PageContext, member_id: str) -> HttpResponse:
             actor=page.actor, membership=membership, role=form.cleaned_data["role"]
         ),
     ):
-        role = Role(form.cleaned_data["role"]).label.lower()
-        messages.success(page.request, f"{membership.user.email} is now {role}.")
+        words = gettext("The role of %(email)s is now %(role)s.")
+        role = Role(form.cleaned_data["role"]).label
+        messages.success(page.request, words % {"email": membership.user.email, "role": role})
         return redirect(page.url("team"))
     return render_member(page, membership, role=form)
 
@@ -195,9 +204,11 @@ def member_remove(page: PageContext, member_id: str) -> HttpResponse:
     if not form.is_valid() or not apply_or_form_error(form, lambda: remove(page, membership, form)):
         return render_member(page, membership, remove=form)
     if membership.user_id == page.user.id:
-        messages.success(page.request, f"You left {page.organization.name}.")
+        words = gettext("You left %(organization)s.")
+        messages.success(page.request, words % {"organization": page.organization.name})
         return redirect("console:home")
-    messages.success(page.request, f"{membership.user.email} is no member any more.")
+    words = gettext("%(email)s is no longer a member.")
+    messages.success(page.request, words % {"email": membership.user.email})
     return redirect(page.url("team"))
 
 
@@ -231,7 +242,7 @@ def may_change(page: PageContext, membership: Membership) -> bool:
 def invitation_rows(page: PageContext, invitation_id: str) -> Invitation:
     """Return an open invitation. Raises ObjectNotFound, NotPermitted."""
     if not page.may(Permission.MEMBERS_WRITE):
-        raise NotPermitted("An owner or admin can invite people.")
+        raise NotPermitted(gettext("Only owners and admins can invite people."))
     return selectors.invitation(page.organization, invitation_id)
 
 

@@ -10,6 +10,8 @@ from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_POST
@@ -27,18 +29,21 @@ class WebhookEndpointForm(forms.Form):
     """An endpoint's URL, description and event types."""
 
     url = forms.CharField(
-        label="Address",
+        label=_("Endpoint URL"),
         max_length=URL_MAX,
-        help_text="An https:// address of yours that the internet reaches.",
+        help_text=_("An https:// URL of yours that is reachable from the internet."),
         widget=forms.TextInput(
             attrs={"inputmode": "url", "placeholder": "https://example.com/hooks"}
         ),
     )
     description = forms.CharField(
-        label="Description", max_length=DESCRIPTION_MAX, required=False, help_text="Optional."
+        label=_("Description"),
+        max_length=DESCRIPTION_MAX,
+        required=False,
+        help_text=_("Optional."),
     )
     event_types = forms.MultipleChoiceField(
-        label="Tell it when", choices=[(name, name) for name in EVENT_TYPES]
+        label=_("Events"), choices=[(name, name) for name in EVENT_TYPES]
     )
 
     @property
@@ -59,14 +64,15 @@ class WebhookDeleteForm(forms.Form):
     def __init__(self, *args: Any, endpoint: WebhookEndpoint, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.endpoint = endpoint
-        self.fields["confirmation"].label = f"Type “{endpoint.host}” to confirm"
+        label = gettext("Type “%(name)s” to confirm") % {"name": endpoint.host}
+        self.fields["confirmation"].label = label
 
     def clean_confirmation(self) -> str:
         """Return the host. Raises ValidationError for any other."""
         typed = str(self.cleaned_data["confirmation"])
         if typed.strip() != self.endpoint.host:
-            words = f"That is not “{self.endpoint.host}”. The endpoint was not deleted."
-            raise forms.ValidationError(words)
+            words = gettext("That is not “%(name)s”. The endpoint was not deleted.")
+            raise forms.ValidationError(words % {"name": self.endpoint.host})
         return typed
 
 
@@ -122,7 +128,7 @@ def webhook_update(page: PageContext, endpoint_id: str) -> HttpResponse:
         form,
         lambda: services.update_endpoint(actor=page.actor, endpoint=found, **form.cleaned_data),
     ):
-        messages.success(page.request, "The endpoint is changed.")
+        messages.success(page.request, gettext("The endpoint is changed."))
         return redirect(page.url("webhook", endpoint_id))
     return render_endpoint(page, found, form=form)
 
@@ -134,8 +140,11 @@ def webhook_switch(page: PageContext, endpoint_id: str) -> HttpResponse:
     found = endpoint_of(page, endpoint_id)
     is_enabled = page.request.POST.get("is_enabled") == "1"
     services.update_endpoint(actor=page.actor, endpoint=found, is_enabled=is_enabled)
-    state = "enabled" if is_enabled else "disabled: nothing is sent to it"
-    messages.success(page.request, f"The endpoint is {state}.")
+    if is_enabled:
+        words = gettext("The endpoint is enabled.")
+    else:
+        words = gettext("The endpoint is disabled. Nothing is sent to it.")
+    messages.success(page.request, words)
     return redirect(page.url("webhook", endpoint_id))
 
 
@@ -159,7 +168,7 @@ def webhook_test(page: PageContext, endpoint_id: str) -> HttpResponse:
     return said(
         page,
         found,
-        "A test is on its way; the log shows how it went.",
+        gettext("A test is on its way. The log shows the result."),
         lambda: services.send_test(actor=page.actor, endpoint=found, now=timezone.now()),
     )
 
@@ -172,7 +181,8 @@ def webhook_delete(page: PageContext, endpoint_id: str) -> HttpResponse:
     form = WebhookDeleteForm(page.request.POST, endpoint=found)
     if form.is_valid():
         services.delete_endpoint(actor=page.actor, endpoint=found, now=timezone.now())
-        messages.success(page.request, f"The endpoint at {found.host} is deleted.")
+        words = gettext("The endpoint at %(host)s is deleted.") % {"host": found.host}
+        messages.success(page.request, words)
         return redirect(page.url("webhooks"))
     return render_endpoint(page, found, delete=form)
 
@@ -200,7 +210,7 @@ def webhook_resend(page: PageContext, endpoint_id: str, delivery_id: str) -> Htt
     return said(
         page,
         found,
-        "The message is on its way again; the log shows how it went.",
+        gettext("The message is on its way again. The log shows the result."),
         lambda: services.resend(actor=page.actor, delivery=delivery, now=timezone.now()),
     )
 
@@ -208,7 +218,7 @@ def webhook_resend(page: PageContext, endpoint_id: str, delivery_id: str) -> Htt
 def require_manager(page: PageContext) -> None:
     """Raise NotPermitted if the member may not manage webhooks."""
     if not page.may(Permission.WEBHOOKS_WRITE):
-        raise NotPermitted("An owner or admin looks after webhooks.")
+        raise NotPermitted(gettext("Only owners and admins can manage webhooks."))
 
 
 def endpoint_of(page: PageContext, endpoint_id: str) -> WebhookEndpoint:

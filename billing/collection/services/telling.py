@@ -3,6 +3,9 @@ invoices, what follows and when. Webhooks of payments and invoices are told by t
 
 from datetime import date
 
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
 from billing.collection.models import StepKind
 from billing.collection.services.look import Look
 from billing.invoicing.announcing import recipients
@@ -12,13 +15,15 @@ from billing.payments.models import StripePayment
 from control.mail.services import absolute, send_mail
 
 FOLLOWS = {
-    StepKind.RETRY: "We try again on {day}.",
-    StepKind.LIMIT: "On {day} the service is limited: without a credit line, requests are served"
-    " from prepaid credit alone.",
-    StepKind.SUSPEND: "On {day} the service is suspended: all requests are refused.",
+    StepKind.RETRY: _("We will try again on {day}."),
+    StepKind.LIMIT: _(
+        "On {day}, the service will be limited: requests will be served from prepaid credit only,"
+        " without a credit line."
+    ),
+    StepKind.SUSPEND: _("On {day}, the service will be suspended: all requests will be refused."),
 }
 """What the next step is, by its kind."""
-REMINDED = "We remind you again on {day}."
+REMINDED = _("We will remind you again on {day}.")
 
 
 def reminded(look: Look, name: str) -> None:
@@ -48,7 +53,7 @@ def payment_failed(look: Look, payment: StripePayment) -> None:
         "payment_failed",
         f"failed:{payment.id}",
         failed=dollars(payment.total_cents),
-        method=str(payment.method or "the saved method"),
+        method=str(payment.method or gettext("the saved payment method")),
         why=payment.failure_words,
     )
 

@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import BoundedSemaphore, local
+from typing import Literal
 
 from django.core.cache import cache
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext, ngettext
 
 SLACK_SECONDS = 60
 """The time that a counter is kept beyond its window, so that none expires while it is changed:
@@ -199,11 +201,17 @@ def _acquired(*semaphores: BoundedSemaphore) -> Iterator[None]:
 def wait_text(seconds: int) -> str:
     """Return a wait in words, rounded up."""
     if seconds < 90:
-        return f"{seconds} second{'' if seconds == 1 else 's'}"
-    return f"{math.ceil(seconds / 60)} minutes"
+        words = ngettext("%(number)d second", "%(number)d seconds", seconds)
+        return words % {"number": seconds}
+    minutes = math.ceil(seconds / 60)
+    return ngettext("%(number)d minute", "%(number)d minutes", minutes) % {"number": minutes}
 
 
-def too_many_attempts(of: str, seconds: int) -> ValidationError:
+def too_many_attempts(of: Literal["passwords", "codes"], seconds: int) -> ValidationError:
     """Return the form error after too many attempts, with the time until the next one."""
-    message = f"Too many wrong {of}. Try again in {wait_text(seconds)}."
+    if of == "codes":
+        message = gettext("Too many wrong codes. Try again in %(wait)s.")
+    else:
+        message = gettext("Too many wrong passwords. Try again in %(wait)s.")
+    message %= {"wait": wait_text(seconds)}
     return ValidationError(message, code=TOO_MANY_ATTEMPTS, params={"seconds": seconds})

@@ -24,6 +24,8 @@ from django import forms
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from control import encryption
 from control.accounts import login_attempts
@@ -33,8 +35,8 @@ from control.accounts.trusted_devices import device_of
 from control.encryption import VERSION, DecryptionError, decrypt, encrypt
 
 ENCRYPTION_PURPOSE = "factor"
-UNREADABLE = (
-    "Codes cannot be checked right now. Sign in with a passkey, or contact whoever runs this"
+UNREADABLE = _(
+    "Codes cannot be checked right now. Sign in with a passkey, or contact the operator of this"
     " platform."
 )
 log = structlog.get_logger(__name__)
@@ -70,7 +72,9 @@ class MfaAdapter(DefaultMFAAdapter):
     def generate_authenticator_name(self, user: User, type: Authenticator.Type) -> str:
         """Return a name for the next passkey; its owner may change it."""
         count = Authenticator.objects.filter(user_id=user.pk, type=type).count()
-        return "Passkey" if count == 0 else f"Passkey {count + 1}"
+        if count == 0:
+            return gettext("Passkey")
+        return gettext("Passkey %(number)d") % {"number": count + 1}
 
 
 @contextmanager
@@ -82,13 +86,18 @@ def _invalid_credentials_refused() -> Iterator[None]:
     except (ValidationError, DatabaseError):
         raise
     except Exception as error:
-        raise ValidationError("That passkey was not understood. Try again.") from error
+        raise ValidationError(gettext("That passkey is not valid. Try again.")) from error
 
 
 class PasskeyCreateForm(AddWebAuthnForm):
     """Form for a new passkey. A passkey replaces the password, so it always verifies the user."""
 
-    name = forms.CharField(max_length=60, required=False, help_text="So that you know it again.")
+    name = forms.CharField(
+        label=_("Name"),
+        max_length=60,
+        required=False,
+        help_text=_("So that you recognize it later."),
+    )
     passwordless = forms.BooleanField(required=False, initial=True, widget=forms.HiddenInput)
 
     def clean_passwordless(self) -> bool:

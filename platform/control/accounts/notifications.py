@@ -10,12 +10,16 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.dateformat import format as format_date
+from django.utils.functional import Promise
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from control.accounts.trusted_devices import device_name, link_token
 from control.mail.services import absolute, send_mail
 
-CHANGE = "If that was not you, somebody else has your password: choose another one now."
-FACTORS = "If that was not you, choose another password now and look through your ways to sign in."
+NEW_PASSWORD = _("If this was not you, someone else has your password: choose a new one now.")
+CHECK_SIGN_IN = _("If this was not you, choose a new password now and check your sign-in methods.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +27,11 @@ class SecurityEmail:
     """Content of a security email. `advice` says what to do, `label` is the button's text, and
     `page` its target: the name of a URL, or a path."""
 
-    subject: str
-    sentence: str
-    advice: str
+    subject: str | Promise
+    sentence: str | Promise
+    advice: str | Promise
     page: str
-    label: str
+    label: str | Promise
 
 
 def notify(
@@ -41,12 +45,12 @@ def notify(
 ) -> None:
     """Send a security email. `who` names another person who made the change; `request` is the one
     that made it, if it came from the person's own session."""
-    facts = [["When", f"{now:%d %B %Y, %H:%M} UTC"]]
+    facts = [[gettext("Time"), f"{format_date(now, 'd F Y, H:i')} UTC"]]
     if who:
-        facts.append(["By", who])
+        facts.append([gettext("By"), who])
     if request is not None:
-        facts.append(["Device", device_name(request.META.get("HTTP_USER_AGENT", ""))])
-        facts.append(["Address", get_adapter().get_client_ip(request)])
+        facts.append([gettext("Device"), device_name(request.META.get("HTTP_USER_AGENT", ""))])
+        facts.append([gettext("IP address"), get_adapter().get_client_ip(request)])
     path = news.page if news.page.startswith("/") else reverse(news.page)
     with transaction.atomic():
         send_mail(
@@ -54,12 +58,12 @@ def notify(
             to=[to],
             context={
                 "email": to,
-                "subject": news.subject,
-                "sentence": news.sentence,
+                "subject": str(news.subject),
+                "sentence": str(news.sentence),
                 "facts": facts,
-                "advice": news.advice,
+                "advice": str(news.advice),
                 "url": absolute(path),
-                "label": news.label,
+                "label": str(news.label),
             },
             key=f"security_email:{uuid.uuid4()}",
             organization_id=organization_id,
@@ -68,83 +72,88 @@ def notify(
 
 
 NEW_DEVICE = SecurityEmail(
-    "New sign-in to Penstock",
-    "Your account was signed in to on a device that we did not know.",
-    "If that was not you, end the session and choose another password.",
+    _("New sign-in to Penstock"),
+    _("Your account was used to sign in on a device that we did not recognize."),
+    _("If this was not you, end the session and choose a new password."),
     "usersessions_list",
-    "See your sessions",
+    _("View your sessions"),
 )
 SECURITY_EMAILS = {
     "account/email/password_changed": SecurityEmail(
-        "Your password was changed",
-        "The password of your account was changed. Everywhere else you were signed out.",
-        CHANGE,
+        _("Your password was changed"),
+        _("The password of your account was changed, and you were signed out everywhere else."),
+        NEW_PASSWORD,
         "account_reset_password",
-        "Choose another password",
+        _("Choose a new password"),
     ),
     "account/email/password_reset": SecurityEmail(
-        "Your password was reset",
-        "The password of your account was reset with a link from your mail. Everywhere else you"
-        " were signed out.",
-        "If that was not you, somebody reads your mail: secure it first, then reset it again.",
+        _("Your password was reset"),
+        _(
+            "The password of your account was reset with a link from an email, and you were signed"
+            " out everywhere else."
+        ),
+        _(
+            "If this was not you, someone can read your email: secure your mailbox first, then"
+            " reset your password again."
+        ),
         "account_reset_password",
-        "Choose another password",
+        _("Choose a new password"),
     ),
     "account/email/password_set": SecurityEmail(
-        "A password was set",
-        "Your account has a password now.",
-        CHANGE,
+        _("A password was set"),
+        _("Your account now has a password."),
+        NEW_PASSWORD,
         "account_reset_password",
-        "Choose another password",
+        _("Choose a new password"),
     ),
     "account/email/email_changed": SecurityEmail(
-        "Your e-mail address was changed",
-        "Your account has another e-mail address now. This is the last mail to this one.",
-        "If that was not you, answer this mail at once.",
+        _("Your email address was changed"),
+        _("Your account now has another email address. This is the last email to this address."),
+        _("If this was not you, reply to this email immediately."),
         "account_email",
-        "See your addresses",
+        _("View your addresses"),
     ),
     "account/email/email_deleted": SecurityEmail(
-        "An e-mail address was removed",
-        "This address belongs to your account no more.",
-        "If that was not you, choose another password now.",
+        _("An email address was removed"),
+        _("This address no longer belongs to your account."),
+        _("If this was not you, choose a new password now."),
         "account_email",
-        "See your addresses",
+        _("View your addresses"),
     ),
     "mfa/email/totp_activated": SecurityEmail(
-        "An authenticator app was added",
-        "Your account is asked for a code of an authenticator app from now on.",
-        FACTORS,
+        _("An authenticator app was added"),
+        _("Your account now asks for a code from an authenticator app."),
+        CHECK_SIGN_IN,
         "mfa_index",
-        "See your ways to sign in",
+        _("View your sign-in methods"),
     ),
     "mfa/email/totp_deactivated": SecurityEmail(
-        "The authenticator app was removed",
-        "Your account is asked for a code of your app no more.",
-        FACTORS,
+        _("The authenticator app was removed"),
+        _("Your account no longer asks for a code from your authenticator app."),
+        CHECK_SIGN_IN,
         "mfa_index",
-        "See your ways to sign in",
+        _("View your sign-in methods"),
     ),
     "mfa/email/recovery_codes_generated": SecurityEmail(
-        "New recovery codes were made",
-        "Your account has new recovery codes; the old ones work no more.",
-        FACTORS,
+        _("New recovery codes were created"),
+        _("Your account has new recovery codes. The old ones no longer work."),
+        CHECK_SIGN_IN,
         "mfa_index",
-        "See your ways to sign in",
+        _("View your sign-in methods"),
     ),
     "mfa/email/webauthn_added": SecurityEmail(
-        "A passkey was added",
-        "A passkey opens your account from now on, without a password.",
-        FACTORS,
+        _("A passkey was added"),
+        _("You can now sign in to your account with a new passkey, without a password."),
+        CHECK_SIGN_IN,
         "mfa_index",
-        "See your ways to sign in",
+        _("View your sign-in methods"),
     ),
     "mfa/email/webauthn_removed": SecurityEmail(
-        "A passkey was removed",
-        "A passkey opens your account no more.",
-        FACTORS,
+        _("A passkey was removed"),
+        _("A passkey was removed from your account. It can no longer be used to sign in."),
+        CHECK_SIGN_IN,
         "mfa_index",
-        "See your ways to sign in",
+        _("View your sign-in methods"),
     ),
 }
 """Content by allauth's template prefix."""

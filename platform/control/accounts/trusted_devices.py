@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core import signing
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.utils.translation import gettext
 
 from control.accounts.login_attempts import account_of, is_trusted_network
 
@@ -40,7 +41,6 @@ SYSTEMS = {
     "CrOS": "ChromeOS",
     "Linux": "Linux",
 }
-UNKNOWN_DEVICE = "An unknown device"
 
 
 def device_of(request: HttpRequest, email: str) -> str | None:
@@ -102,6 +102,8 @@ def device_name(user_agent: str) -> str:
     browser = next((name for word, name in BROWSERS.items() if word in words), "")
     system = next((name for word, name in SYSTEMS.items() if word in user_agent), "")
     if browser and system:
-        return f"{browser} on {system}"
+        return gettext("%(browser)s on %(system)s") % {"browser": browser, "system": system}
     first = user_agent.split("/", maxsplit=1)[0].strip()
-    return browser or system or (first if first.isprintable() and first else UNKNOWN_DEVICE)[:60]
+    if browser or system:
+        return browser or system
+    return first[:60] if first.isprintable() and first else gettext("An unknown device")

@@ -18,6 +18,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.template.response import SimpleTemplateResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -101,9 +102,9 @@ def trust_device_view(request: HttpRequest, token: str) -> HttpResponse:
     """Trust this device for the account of the link, without a sign-in."""
     email = email_of_link(token)
     if email is None:
-        messages.error(request, "This link is too old. Ask for another below.")
+        messages.error(request, gettext("This link has expired. Request another one below."))
         return redirect("account_login")
-    messages.success(request, "This device may try again now.")
+    messages.success(request, gettext("You can try again on this device now."))
     response = redirect(f"{reverse('account_login')}?{urlencode({'email': email})}")
     trust_device(request, response, email)
     return response
@@ -116,7 +117,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
     signed_in = cast(User, request.user)
     if request.method == "POST":
         end_other_sessions(signed_in, request)
-        messages.success(request, "Everywhere else you are signed out.")
+        messages.success(request, gettext("You are signed out everywhere else."))
         return redirect("usersessions_list")
     found = open_sessions(signed_in, timezone.now())
     return render(request, "usersessions/usersession_list.html", {"sessions": found})
@@ -131,5 +132,5 @@ def end_session(request: HttpRequest, session_id: int) -> HttpResponse:
     with transaction.atomic():
         send_account_event(signed_in, "user.session_revoked")
         end_sessions(request, [session])
-    messages.success(request, "That session is ended.")
+    messages.success(request, gettext("The session is ended."))
     return redirect("usersessions_list")

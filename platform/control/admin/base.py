@@ -2,7 +2,7 @@
 event and published records, and a service error becomes a message."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from django.contrib import messages
 from django.contrib.admin.utils import quote
@@ -22,6 +22,9 @@ from control.admin.fields import DollarsMixin, LinesField
 from control.errors import NotPermitted, ServiceError
 from control.permissions import Actor, UserLike
 from control.request_context import bind_log_ids
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
 
 
 def operator(request: HttpRequest) -> Actor:
@@ -49,6 +52,12 @@ class OperatorAdmin(DollarsMixin, ModelAdmin):
         """Apply the form's changes and return the row."""
         raise NotImplementedError
 
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any
+    ) -> Any:
+        """Return the form with the labels of `column_labels`, of read-only columns too."""
+        return super().get_form(request, obj, change, **{"labels": self.column_labels, **options})
+
     def save_model(self, request: HttpRequest, obj: Model, form: ModelForm, change: bool) -> None:
         """Pass the form to a service; `obj` becomes the row that it returns."""
         values = {name: form.cleaned_data[name] for name in form.changed_data}
@@ -69,16 +78,23 @@ class OperatorAdmin(DollarsMixin, ModelAdmin):
         return False
 
     def carry_out(
-        self, request: HttpRequest, rows: Iterable[Any], done: str, verb: Callable[..., object]
+        self,
+        request: HttpRequest,
+        rows: Iterable[Any],
+        done: "StrOrPromise",
+        verb: Callable[..., object],
     ) -> None:
-        """Call `verb` on each selected row and show a message for each result."""
+        """Call `verb` on each selected row and show a message for each result.
+
+        `done` is a sentence about `%(row)s`.
+        """
         for row in rows:
             try:
                 verb(operator(request), row)
             except ServiceError as error:
                 messages.error(request, f"{row}: {error.message}")
             else:
-                messages.success(request, f"{row} {done}.")
+                messages.success(request, done % {"row": row})
 
 
 class ReadOnlyAdmin(OperatorAdmin):
@@ -105,8 +121,8 @@ class OperatorPage(UnfoldModelAdminViewMixin, TemplateResponseMixin, ContextMixi
     Registered in its admin's `get_custom_urls`, as `Page.as_view(model_admin=self)`.
     """
 
-    title: str
-    purpose: str
+    title: "StrOrPromise"
+    purpose: "StrOrPromise"
     permission_required: str
     raise_exception = True
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Mapping
 from functools import wraps
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.contrib.admin.options import BaseModelAdmin
@@ -13,9 +13,13 @@ from django.core.exceptions import ValidationError
 from django.db.models import Field as Column
 from django.forms import Field
 from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
 from serving.contract.money import exact_dollars, parse_dollars
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
 
 NOTHING = "-"
 """The text that the admin shows for an empty column."""
@@ -44,7 +48,7 @@ class LinesField(Field):
         self.base_field = base_field
         self.max_length = max_length
         self.widget.attrs["rows"] = 3
-        self.help_text = self.help_text or "One per line."
+        self.help_text = self.help_text or _("One per line.")
 
     def prepare_value(self, value: Any) -> Any:
         """Return what the text area shows."""
@@ -89,30 +93,45 @@ class DollarsField(Field):
 class DollarsMixin(BaseModelAdmin):
     """An admin whose forms show each `..._nanos` column in dollars."""
 
-    dollars_help: Mapping[str, str] = {}
+    dollars_help: Mapping[str, "StrOrPromise"] = {}
     """Help texts of the amounts, by column."""
+    column_labels: Mapping[str, "StrOrPromise"] = {}
+    """Labels on the row's page, by column, in place of the columns' names."""
 
     def formfield_for_dbfield(self, db_field: Column, request: Any, **options: Any) -> Any:
         """Return the form field of a column."""
         if not db_field.name.endswith("_nanos"):
             return super().formfield_for_dbfield(db_field, request, **options)
-        label = db_field.name.removesuffix("_nanos").replace("_", " ").capitalize()
-        help_text = self.dollars_help.get(db_field.name, "In dollars.")
+        name = db_field.name
+        label = self.column_labels.get(name)
+        label = label or name.removesuffix("_nanos").replace("_", " ").capitalize()
+        help_text = self.dollars_help.get(name, _("In dollars."))
         return DollarsField(label=label, required=not db_field.blank, help_text=help_text)
 
 
-def displayed(path: str, description: str) -> Callable[[Any, Any], Any]:
-    """Return an admin column that shows an attribute, by a path such as `caller.key_id`."""
+def displayed(
+    path: str,
+    description: "StrOrPromise",
+    *,
+    ordering: str | None = None,
+    boolean: bool | None = None,
+) -> Callable[[Any, Any], Any]:
+    """Return an admin column that shows an attribute, by a path such as `caller.key_id`.
+
+    It is sortable only with an `ordering`; a `boolean` is shown as an icon.
+    """
     read = attrgetter(path)
 
-    @admin.display(description=description)
+    @admin.display(description=description, ordering=ordering, boolean=boolean)
     def shown(_: Any, row: Any) -> Any:
         return read(row)
 
     return shown
 
 
-def dollars(column: str, description: str, *, is_stored: bool = True) -> Callable[[Any, Any], str]:
+def dollars(
+    column: str, description: "StrOrPromise", *, is_stored: bool = True
+) -> Callable[[Any, Any], str]:
     """Return an admin column that shows nano-dollars as dollars, without rounding.
 
     It is sortable only if `is_stored`.
@@ -126,7 +145,7 @@ def dollars(column: str, description: str, *, is_stored: bool = True) -> Callabl
     return shown
 
 
-def milliseconds(column: str, description: str) -> Callable[[Any, Any], str]:
+def milliseconds(column: str, description: "StrOrPromise") -> Callable[[Any, Any], str]:
     """Return an admin column that shows seconds as milliseconds."""
 
     @admin.display(description=description, ordering=column)

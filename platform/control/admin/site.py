@@ -24,6 +24,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext
 from unfold.sites import UnfoldAdminSite
 
 from control.permissions import Permission
@@ -56,10 +57,10 @@ class OperatorSite(UnfoldAdminSite):
         if not request.user.is_authenticated:
             return _to("account_login", request)
         if not super().has_permission(request):
-            raise PermissionDenied("Only operators of the platform may do this.")
+            raise PermissionDenied(gettext("Only operators of the platform may do this."))
         if is_mfa_enabled(request.user):
             return _to("mfa_reauthenticate", request)
-        messages.info(request, "Operators need a second factor: set one up to go on.")
+        messages.info(request, gettext("Operators need a second factor. Set one up to continue."))
         return _to("mfa_activate_totp", request)
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
@@ -100,7 +101,7 @@ def _needs_recent_proof(request: HttpRequest) -> bool:
 def _require_storable(request: HttpRequest) -> None:
     """Raise BadRequest for a form with NUL characters: not all admin fields check for them."""
     if any("\0" in value for _, values in request.POST.lists() for value in values):
-        raise BadRequest("A form holds no NUL character.")
+        raise BadRequest(gettext("Forms may not contain NUL characters."))
 
 
 def _require_ids(request: HttpRequest, ids: list[str]) -> None:
@@ -112,7 +113,7 @@ def _require_ids(request: HttpRequest, ids: list[str]) -> None:
                 try:
                     column.to_python(each)
                 except ValidationError as error:
-                    raise Http404("There is no such row.") from error
+                    raise Http404(gettext("There is no such row.")) from error
 
 
 @cache

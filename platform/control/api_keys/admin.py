@@ -3,6 +3,7 @@
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
 
 from control.admin.base import ReadOnlyAdmin
 from control.api_keys import services
@@ -26,10 +27,13 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         """Allow support to revoke keys."""
         return bool(request.user.has_perm("api_keys.change_apikey"))
 
-    @admin.action(description="Revoke: refused within a second, for good", permissions=["revoke"])
+    @admin.action(
+        description=_("Revoke: the keys stop working within a second, for good"),
+        permissions=["revoke"],
+    )
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
         """Revoke the keys."""
         self.carry_out(
-            request, queryset, "is revoked",
+            request, queryset, _("%(row)s is revoked."),
             lambda actor, row: services.revoke_key(actor=actor, key=row),
         )  # fmt: skip

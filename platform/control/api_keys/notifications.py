@@ -5,6 +5,7 @@ when somebody else rotates or revokes their key. Programs are notified by the we
 """
 
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from control.accounts.models import User
 from control.accounts.notifications import SecurityEmail, notify
@@ -17,20 +18,26 @@ def notify_key_created(actor: Actor, key: ApiKey) -> None:
     """Email the person who created a key, and the owners if it may manage the organization."""
     if not _is_member(actor):
         return
-    addresses, may = _recipients(actor, key)
-    sentence = f"{_label(key)} was made in {key.organization.name}. It may {may}."
-    _notify(key, addresses, actor, "A new API key", sentence)
+    addresses, access = _recipients(actor, key)
+    sentence = gettext("The API key “%(key)s” (%(masked)s) was created in %(organization)s.")
+    _notify(
+        key, addresses, actor,
+        gettext("A new API key"),
+        f"{sentence % _names(key)} {access}",
+    )  # fmt: skip
 
 
 def notify_key_rotated(actor: Actor, key: ApiKey, maker: User | None) -> None:
     """Email the recipients of a new key, and the previous creator if another person rotated it."""
-    addresses, may = _recipients(actor, key) if _is_member(actor) else (set(), "")
+    addresses, access = _recipients(actor, key) if _is_member(actor) else (set(), "")
     if maker is not None and maker.pk != actor.user_id:
         addresses = {*addresses, maker.email}
-    sentence = f"{_label(key)} of {key.organization.name} has another secret."
-    if may:
-        sentence += f" It may {may}."
-    _notify(key, addresses, actor, "A new secret of an API key", sentence)
+    sentence = gettext("The API key “%(key)s” (%(masked)s) in %(organization)s has a new secret.")
+    _notify(
+        key, addresses, actor,
+        gettext("An API key has a new secret"),
+        f"{sentence % _names(key)} {access}".strip(),
+    )  # fmt: skip
 
 
 def notify_key_revoked(actor: Actor, key: ApiKey) -> None:
@@ -38,10 +45,11 @@ def notify_key_revoked(actor: Actor, key: ApiKey) -> None:
     maker = key.created_by
     if maker is None or maker.pk == actor.user_id:
         return
+    sentence = gettext("The API key “%(key)s” (%(masked)s) in %(organization)s stopped working.")
     _notify(
         key, {maker.email}, actor,
-        "Your API key was revoked",
-        f"{_label(key)} of {key.organization.name} stopped working.",
+        gettext("Your API key was revoked"),
+        sentence % _names(key),
     )  # fmt: skip
 
 
@@ -50,24 +58,28 @@ def _is_member(actor: Actor) -> bool:
 
 
 def _recipients(actor: Actor, key: ApiKey) -> tuple[set[str], str]:
-    """Return the addresses to notify of a new secret, and what the key may do."""
+    """Return the addresses to notify of a new secret, and a sentence on what the key can do."""
     if not key.permissions:
-        return {actor.name}, "ask models"
+        return {actor.name}, gettext("It can call models.")
     owners = tenants.members(key.organization).filter(role=Role.OWNER)
-    return {actor.name, *owners.values_list("user__email", flat=True)}, "manage the organization"
+    addresses = {actor.name, *owners.values_list("user__email", flat=True)}
+    return addresses, gettext("It can manage the organization.")
 
 
-def _label(key: ApiKey) -> str:
-    return f"The API key “{key.name}” ({key.masked})"
+def _names(key: ApiKey) -> dict[str, str]:
+    return {"key": key.name, "masked": key.masked, "organization": key.organization.name}
 
 
 def _notify(key: ApiKey, addresses: set[str], actor: Actor, subject: str, sentence: str) -> None:
     content = SecurityEmail(
         subject,
         sentence,
-        "If you did not expect that, look at the keys and revoke what nobody knows.",
+        gettext(
+            "If you did not expect this, review the API keys and revoke those that nobody"
+            " recognizes."
+        ),
         f"/{key.organization_id}/api-keys",
-        "See the keys",
+        gettext("View the API keys"),
     )
     for address in sorted(addresses):
         notify(

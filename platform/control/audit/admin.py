@@ -4,6 +4,8 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from control.admin.base import ReadOnlyAdmin
 from control.audit.models import AuditEvent, ChainVerification
@@ -35,7 +37,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
     )  # fmt: skip
     list_filter = ("action", "actor_kind")
     search_fields = ("actor_name", "target_id", "organization_id", "address", "request_id")
-    search_help_text = "A person, what it was done to, an organization, an address or a request"
+    search_help_text = _("Search by person, target, organization, IP address or request")
     fields = (
         "created_at", "by", "actor_kind", "actor_id", "action", "target_kind", "target_id",
         "organization_id", "told", "address", "request_id", "digest",
@@ -54,21 +56,23 @@ class AuditEventAdmin(ReadOnlyAdmin):
             found |= queryset.filter(by_people_named(search_term.strip()))
         return found, may_repeat
 
-    @admin.display(description="By")
+    @admin.display(description=_("By"))
     def by(self, row: AuditEvent) -> str:
         """Return the name of the actor."""
         return names_of(row).actor(row)
 
-    @admin.display(description="Details")
+    @admin.display(description=_("Details"))
     def told(self, row: AuditEvent) -> dict[str, Any]:
         """Return the details."""
         return names_of(row).details(row)
 
-    @admin.display(description="Digest")
+    @admin.display(description=_("Digest"))
     def digest(self, row: AuditEvent) -> str:
         """Return the audit event's position and digest in the hash chain."""
         link = getattr(row, "link", None)
-        return f"{link.position}:{bytes(link.digest).hex()}" if link else "not sealed yet"
+        if link is None:
+            return gettext("not sealed yet")
+        return f"{link.position}:{bytes(link.digest).hex()}"
 
 
 @admin.register(ChainVerification)
@@ -79,12 +83,12 @@ class ChainVerificationAdmin(ReadOnlyAdmin):
     fields = ("made_at", "position", "end", "faults")
     readonly_fields = ("end",)
 
-    @admin.display(description="Faults")
+    @admin.display(description=_("Faults"))
     def fault_count(self, row: ChainVerification) -> int:
         """Return the number of faults."""
         return len(row.faults)
 
-    @admin.display(description="Digest of its end")
+    @admin.display(description=_("Digest of the chain head"))
     def end(self, row: ChainVerification) -> str:
         """Return the digest of the chain head."""
         return bytes(row.digest).hex()

@@ -6,6 +6,8 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from unfold.admin import TabularInline
 
 from control.admin.base import OperatorAdmin, ReadOnlyAdmin
@@ -36,7 +38,7 @@ class VariantInline(TabularInline):
     can_delete = False
     show_change_link = True
 
-    @admin.display(description="Size")
+    @admin.display(description=_("Size"))
     def size(self, row: Variant) -> str:
         """Return the size of the weights."""
         return _size(row.size_bytes)
@@ -98,38 +100,38 @@ class VariantAdmin(VariantAdminMixin):
         """Change a variant."""
         return services.update_variant(actor=actor, variant=row, changes=changes)
 
-    @admin.action(description="Publish for customers", permissions=["change"])
+    @admin.action(description=_("Publish for customers"), permissions=["change"])
     def publish(self, request: HttpRequest, queryset: QuerySet[Variant]) -> None:
         """Open the variants to customers."""
         self.carry_out(
-            request, queryset, "is published",
+            request, queryset, _("%(row)s is published."),
             lambda actor, row: services.publish_variant(actor=actor, variant=row),
         )  # fmt: skip
 
-    @admin.action(description="Withdraw from customers", permissions=["change"])
+    @admin.action(description=_("Withdraw from customers"), permissions=["change"])
     def withdraw(self, request: HttpRequest, queryset: QuerySet[Variant]) -> None:
         """Remove the variants from the customers' list."""
         self.carry_out(
-            request, queryset, "is withdrawn",
+            request, queryset, _("%(row)s is withdrawn."),
             lambda actor, row: services.withdraw_variant(actor=actor, variant=row),
         )  # fmt: skip
 
-    @admin.display(description="Size", ordering="size_bytes")
+    @admin.display(description=_("Size"), ordering="size_bytes")
     def size(self, row: Variant) -> str:
         """Return the size of the weights."""
         return _size(row.size_bytes)
 
-    @admin.display(description="Accuracy")
+    @admin.display(description=_("Accuracy"))
     def accuracy(self, row: Variant) -> str:
         """Return the accuracy in the newest report."""
         report = selectors.latest_report(row)
         return _percent(report.accuracy if report else None)
 
-    @admin.display(description="Quality report")
+    @admin.display(description=_("Quality report"))
     def quality(self, row: Variant) -> str:
         """Return the newest report, by skill."""
         report = selectors.latest_report(row)
-        return "No report yet." if report is None else skills_table(report)
+        return gettext("No report yet.") if report is None else skills_table(report)
 
 
 @admin.register(QualityReport)
@@ -147,24 +149,28 @@ class QualityReportAdmin(ReadOnlyAdmin):
     )  # fmt: skip
     readonly_fields = ("share_right", "by_skill", "size", "as_written")
 
-    @admin.display(description="Accuracy", ordering="accuracy")
+    @admin.display(description=_("Accuracy"), ordering="accuracy")
     def share_right(self, row: QualityReport) -> str:
         """Return the share of correct answers with its 95 % interval."""
         if row.accuracy is None or row.accuracy_low is None or row.accuracy_high is None:
             return _percent(row.accuracy)
-        return f"{row.accuracy:.1%} ({row.accuracy_low:.1%} to {row.accuracy_high:.1%})"
+        return gettext("%(share)s (%(low)s to %(high)s)") % {
+            "share": f"{row.accuracy:.1%}",
+            "low": f"{row.accuracy_low:.1%}",
+            "high": f"{row.accuracy_high:.1%}",
+        }
 
-    @admin.display(description="Size", ordering="size_bytes")
+    @admin.display(description=_("Size"), ordering="size_bytes")
     def size(self, row: QualityReport) -> str:
         """Return the size of the weights."""
         return _size(row.size_bytes)
 
-    @admin.display(description="Report as written")
+    @admin.display(description=_("Full report"))
     def as_written(self, row: QualityReport) -> str:
         """Return the whole document."""
         return indented(row.document)
 
-    @admin.display(description="By skill")
+    @admin.display(description=_("By skill"))
     def by_skill(self, row: QualityReport) -> str:
         """Return the scores by skill."""
         return skills_table(row)
@@ -180,7 +186,7 @@ class DeploymentAdmin(VariantAdminMixin):
     fieldsets = (
         (None, {"fields": ("variant", "engine", "dedicated_to", "live_replicas", "replicas")}),
         (
-            "Size",
+            _("Size"),
             {
                 "fields": (
                     ("replicas_min", "replicas_max", "slots"),
@@ -188,10 +194,10 @@ class DeploymentAdmin(VariantAdminMixin):
                 )
             },
         ),
-        ("Engine", {"fields": ("engine_arguments", "external_urls")}),
-        ("Cost", {"fields": ("hourly_cost_nanos",)}),
+        (_("Engine"), {"fields": ("engine_arguments", "external_urls")}),
+        (_("Cost"), {"fields": ("hourly_cost_nanos",)}),
         (
-            "Timeouts in seconds",
+            _("Timeouts in seconds"),
             {
                 "fields": (
                     *("connect_seconds", "first_byte_seconds", "gap_seconds", "total_seconds"),
@@ -202,8 +208,11 @@ class DeploymentAdmin(VariantAdminMixin):
     )
     readonly_fields = ("live_replicas", "replicas")
     dollars_help = {
-        "hourly_cost_nanos": "In dollars, what one replica costs you for an hour; empty: unknown."
+        "hourly_cost_nanos": _(
+            "What one replica costs per hour, in dollars. Leave empty if unknown."
+        )
     }
+    column_labels = {"hourly_cost_nanos": _("Hourly cost")}
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """Keep the variant of an existing deployment."""
@@ -217,28 +226,33 @@ class DeploymentAdmin(VariantAdminMixin):
         """Change a deployment."""
         return services.update_deployment(actor=actor, deployment=row, changes=changes)
 
-    @admin.display(description="Live replicas")
+    @admin.display(description=_("Live replicas"))
     def live_replicas(self, row: Deployment) -> str:
         """Return the number of replicas in each state, as the fleet reports them."""
         return fleet_status().summary(row.id)
 
-    @admin.display(description="Replicas")
+    @admin.display(description=_("Replicas"))
     def replicas(self, row: Deployment) -> str:
         """Return each replica with its state."""
         lines = (
             (each.replica_id, each.state, each.progress or each.reason)
             for each in fleet_status().of(row.id)
         )
-        return format_html_join("", "<div>{} · {} {}</div>", lines) or "none"
+        return format_html_join("", "<div>{} · {} {}</div>", lines) or gettext("none")
 
 
 def skills_table(report: QualityReport) -> str:
     """Return a report's scores as an HTML table, one row per skill."""
     rows = format_html_join(
         "",
-        "<tr><td>{}</td><td>{} of {}</td><td>{}</td></tr>",
+        "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
         (
-            (each["skill"], each["right"], each["asked"], f"{each['share']:.1%}")
+            (
+                each["skill"],
+                gettext("%(right)s of %(count)s")
+                % {"right": each["right"], "count": each["asked"]},
+                f"{each['share']:.1%}",
+            )
             for each in report.skills
         ),
     )
@@ -246,11 +260,11 @@ def skills_table(report: QualityReport) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return "no report" if share is None else f"{share:.1%}"
+    return gettext("no report") if share is None else f"{share:.1%}"
 
 
 def _size(size_bytes: int | None) -> str:
-    return "unknown" if size_bytes is None else f"{size_bytes / 1e6:,.1f} MB"
+    return gettext("unknown") if size_bytes is None else f"{size_bytes / 1e6:,.1f} MB"
 
 
 def _open_to_all_if_empty(values: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
 from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminEmailInputWidget, UnfoldAdminTextInputWidget
 
 from control.accounts.selectors import locked_user, user_by_email
@@ -23,12 +25,15 @@ from control.permissions import Actor, Permission, require_operator
 class DataSubjectRequestForm(forms.ModelForm):
     """The form for a person's email address and the kind of request."""
 
-    email = forms.EmailField(label="Person's address", widget=UnfoldAdminEmailInputWidget)
+    email = forms.EmailField(label=_("Email"), widget=UnfoldAdminEmailInputWidget)
     confirmation = forms.CharField(
-        label="To erase: the address again",
+        label=_("Confirm email"),
         required=False,
         widget=UnfoldAdminTextInputWidget,
-        help_text="Erasing can't be undone. A dry run shows what it would do.",
+        help_text=_(
+            "Only to erase: enter the email again. Erasure can't be undone; a dry run shows what it"
+            " would do."
+        ),
     )
 
     class Meta:
@@ -39,7 +44,7 @@ class DataSubjectRequestForm(forms.ModelForm):
         """Return the address in lower case. Raises ValidationError if nobody has it."""
         email: str = self.cleaned_data["email"].lower()
         if user_by_email(email) is None:
-            raise forms.ValidationError("Nobody has this address.")
+            raise forms.ValidationError(gettext("No user has this email."))
         return email
 
 
@@ -102,7 +107,7 @@ class DataSubjectRequestAdmin(OperatorAdmin):
         """Create the request."""
         user = user_by_email(values["email"])
         if user is None or actor.user_id is None:
-            raise ObjectNotFound("Nobody has this address.")
+            raise ObjectNotFound(gettext("No user has this email."))
         return services.create_request(
             actor=actor,
             asked_by=locked_user(actor.user_id),
@@ -111,17 +116,19 @@ class DataSubjectRequestAdmin(OperatorAdmin):
             confirmation=values.get("confirmation", ""),
         )
 
-    @admin.display(description="Told")
+    @admin.display(description=_("Result"))
     def what_was_done(self, row: DataSubjectRequest) -> str:
         """Return what was done, or would be done, one item per line."""
         return format_html_join("", "<div>{}</div>", ((each,) for each in row.told)) or "-"
 
-    @admin.display(description="Copy")
+    @admin.display(description=_("Export"))
     def download(self, row: DataSubjectRequest) -> str:
         """Return the link to the export."""
         if not row.has_export:
             return "-"
         url = row_url("admin:data_requests_datasubjectrequest_export", row.id)
         return format_html(
-            '<a class="text-primary-600" href="{}">Download (kept for a week)</a>', url
+            '<a class="text-primary-600" href="{}">{}</a>',
+            url,
+            gettext("Download (kept for a week)"),
         )

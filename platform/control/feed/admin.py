@@ -3,6 +3,8 @@
 import json
 
 from django.contrib import admin
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from control.admin.base import ReadOnlyAdmin
 from control.admin.fields import indented
@@ -20,7 +22,9 @@ class PublishedChangeAdmin(ReadOnlyAdmin):
     fields = ("version", "kind", "record_id", "content", "created_at")
     readonly_fields = ("version", "content")
 
-    @admin.display(description="Record")
+    @admin.display(description=_("Record"))
     def content(self, change: PublishedChange) -> str:
         """Return the record; a change without one is a deletion."""
-        return "deleted" if change.record is None else indented(json.loads(change.record))
+        if change.record is None:
+            return gettext("deleted")
+        return indented(json.loads(change.record))

@@ -6,6 +6,7 @@ from django.contrib import admin
 from django.db.models import Count, Model, QuerySet
 from django.forms import BaseInlineFormSet, ModelForm
 from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
 from unfold.admin import TabularInline
 
 from control.admin.base import OperatorAdmin, ReadOnlyAdmin, operator
@@ -34,7 +35,7 @@ class SpendingLimitAdmin(ReadOnlyAdmin):
     readonly_fields = ("limit",)
     ordering = ("-created_at",)
 
-    limit = dollars("limit_nanos", "Limit")
+    limit = dollars("limit_nanos", _("Limit"))
 
 
 class UsageTierModelInline(TabularInline):
@@ -44,7 +45,7 @@ class UsageTierModelInline(TabularInline):
     fields = ("model", *RATE_LIMIT_FIELDS)
     extra = 0
     hide_title = True
-    verbose_name_plural = "limits on single models"
+    verbose_name_plural = _("limits on single models")
 
 
 @admin.register(UsageTier)
@@ -54,15 +55,20 @@ class UsageTierAdmin(OperatorAdmin):
     list_display = ("name", "paid_min", *RATE_LIMIT_FIELDS, "organizations")
     fields = ("name", "paid_min_nanos", "service_tiers", *RATE_LIMIT_FIELDS)
     inlines = (UsageTierModelInline,)
-    dollars_help = {"paid_min_nanos": "In dollars, paid in all so far; 0 for who has paid nothing."}
+    dollars_help = {
+        "paid_min_nanos": _(
+            "Total paid so far, in dollars. Enter 0 for organizations that have paid nothing."
+        )
+    }
+    column_labels = {"paid_min_nanos": _("Paid at least")}
 
-    paid_min = dollars("paid_min_nanos", "Paid at least")
+    paid_min = dollars("paid_min_nanos", _("Paid at least"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the tiers with the number of organizations in each."""
         return super().get_queryset(request).annotate(standing_count=Count("standings"))
 
-    @admin.display(description="Organizations", ordering="standing_count")
+    @admin.display(description=_("Organizations"), ordering="standing_count")
     def organizations(self, tier: Any) -> int:
         """Return the number of organizations in the tier."""
         return int(tier.standing_count)
@@ -130,11 +136,11 @@ class RateLimitOverrideAdmin(OperatorAdmin):
         assert row is not None  # noqa: S101 - figures were given
         return row
 
-    @admin.action(description="Lift: the tier's limits hold again", permissions=["change"])
+    @admin.action(description=_("Remove: the tier's limits apply again"), permissions=["change"])
     def lift(self, request: HttpRequest, queryset: QuerySet[RateLimitOverride]) -> None:
         """Restore the limits of the organizations' tiers."""
         self.carry_out(
-            request, queryset, "is lifted",
+            request, queryset, _("%(row)s is removed."),
             lambda actor, row: rate_limits.set_rate_limit_override(
                 actor=actor, organization=row.organization, model=row.model, figures=None
             ),
@@ -152,4 +158,4 @@ class OrganizationUsageTierAdmin(ReadOnlyAdmin):
     fields = ("organization", "tier", "paid", "since")
     readonly_fields = ("paid",)
 
-    paid = dollars("paid_nanos", "Paid")
+    paid = dollars("paid_nanos", _("Paid"))

@@ -11,6 +11,8 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join, urlize
 from django.utils.http import content_disposition_header
 from django.utils.safestring import mark_safe
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 
 from control.admin.base import ReadOnlyAdmin
@@ -26,7 +28,7 @@ LETTER_POLICY = (
 """The policy of an email in its frame: no script and no external content; a link opens a new
 page."""
 FRAME = (
-    '<iframe class="letter" src="{}" title="The mail as HTML" referrerpolicy="no-referrer"'
+    '<iframe class="letter" src="{}" title="{}" referrerpolicy="no-referrer"'
     ' sandbox="allow-popups allow-popups-to-escape-sandbox"></iframe>'
 )
 OPENS_ANEW = '<base target="_blank">'
@@ -46,24 +48,27 @@ class StoredEmailAdmin(ReadOnlyAdmin):
         """Show above the list where emails are sent."""
         server = settings.CONFIG.mail_server
         if server.is_mailbox:
-            words = "Mails do not leave this platform, they come here. Set EMAIL_URL to send them."
+            words = gettext("Emails are not sent but kept here. Set EMAIL_URL to send them.")
         else:
-            words = f"Mails leave by {server.shown}. What is here came before that was set."
+            words = gettext(
+                "Emails are sent through %(server)s. The emails here were kept before that was set."
+            ) % {"server": server.shown}
         messages.info(request, words)
         return super().changelist_view(request, *args, **kwargs)
 
     @admin.display(description="HTML")
     def as_html(self, email: StoredEmail) -> str:
         """Return a frame that shows the HTML without running anything."""
-        return format_html(FRAME, reverse("admin:mail_storedemail_html", args=[email.pk]))
+        url = reverse("admin:mail_storedemail_html", args=[email.pk])
+        return format_html(FRAME, url, gettext("The email as HTML"))
 
-    @admin.display(description="text")
+    @admin.display(description=_("text"))
     def as_text(self, email: StoredEmail) -> str:
         """Return the text with clickable links."""
         linked = mark_safe(urlize(email.text, autoescape=True))  # noqa: S308 - escaped just now
         return format_html('<pre class="wrapped">{}</pre>', linked)
 
-    @admin.display(description="attachments")
+    @admin.display(description=_("attachments"))
     def files(self, email: StoredEmail) -> str:
         """Return links to the attachments."""
         links = (
@@ -89,7 +94,7 @@ class StoredEmailAdmin(ReadOnlyAdmin):
         """Respond with an attachment, to be saved. Raises ObjectNotFound."""
         files = attachments(self._letter(request, letter_id))
         if number >= len(files):
-            raise ObjectNotFound("There is no such attachment.")
+            raise ObjectNotFound(gettext("There is no such attachment."))
         file = files[number]
         response = HttpResponse(file.content, content_type=file.content_type)
         response.headers["Content-Disposition"] = content_disposition_header(True, file.name)
@@ -104,5 +109,5 @@ class StoredEmailAdmin(ReadOnlyAdmin):
 
     def _letter(self, request: HttpRequest, letter_id: int) -> StoredEmail:
         if not self.has_view_permission(request):
-            raise ObjectNotFound("There is no such mail.")
+            raise ObjectNotFound(gettext("There is no such email."))
         return get_object_or_404(StoredEmail, pk=letter_id)

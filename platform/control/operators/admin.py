@@ -9,6 +9,8 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from control.accounts.models import User
@@ -68,7 +70,7 @@ class OperatorsAdmin(OwnersAdmin):
         """Allow owners only."""
         return super().has_add_permission(request)
 
-    @admin.display(description="Second factor", boolean=True)
+    @admin.display(description=_("Second factor"), boolean=True)
     def has_second_factor(self, row: Operator) -> bool:
         """Return whether a second factor is set up; the admin requires one."""
         return bool(is_mfa_enabled(row))
@@ -79,11 +81,13 @@ class OperatorsAdmin(OwnersAdmin):
             return row
         return change_operator_role(actor=actor, user=row, role=changes["operator_role"])
 
-    @admin.action(description="Dismiss: the admin closes at once", permissions=["change"])
+    @admin.action(
+        description=_("Remove operator: access to the admin ends at once"), permissions=["change"]
+    )
     def dismiss(self, request: HttpRequest, queryset: QuerySet[Operator]) -> None:
         """Remove the operators."""
         self.carry_out(
-            request, queryset, "is no operator any more",
+            request, queryset, _("%(row)s is no longer an operator."),
             lambda actor, row: remove_operator(actor=actor, user=row),
         )  # fmt: skip
 
@@ -109,11 +113,11 @@ class OperatorInvitationAdmin(OwnersAdmin):
         """Invite an operator."""
         return invite_operator(actor=actor, **values)[0]
 
-    @admin.action(description="Withdraw", permissions=["change"])
+    @admin.action(description=_("Withdraw"), permissions=["change"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[OperatorInvitation]) -> None:
         """Revoke the invitations."""
         self.carry_out(
-            request, queryset, "is withdrawn",
+            request, queryset, _("%(row)s is withdrawn."),
             lambda actor, row: revoke_operator_invitation(actor=actor, invitation=row),
         )  # fmt: skip
 
@@ -131,7 +135,7 @@ class OperatorTokenAdmin(OperatorAdmin):
     fields = ("name", "permissions", "expires_at")
     actions = ("revoke",)
 
-    @admin.display(description="Permissions")
+    @admin.display(description=_("Permissions"))
     def granted(self, row: OperatorToken) -> str:
         """Return the permissions in a line."""
         return ", ".join(row.permissions)
@@ -162,7 +166,10 @@ class OperatorTokenAdmin(OperatorAdmin):
         return forms.MultipleChoiceField(
             choices=[(each, each) for each in TOKEN_PERMISSIONS if each in allowed],
             widget=UnfoldAdminCheckboxSelectMultipleWidget,
-            help_text="What scripts with the token may do, as far as your role allows it then.",
+            help_text=_(
+                "What scripts with this token may do. They can never do more than your role allows"
+                " at the time."
+            ),
         )
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> OperatorToken:
@@ -178,15 +185,17 @@ class OperatorTokenAdmin(OperatorAdmin):
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": f"Operator token {obj.name}",
+            "title": gettext("Operator token %(name)s") % {"name": obj.name},
             "secret": obj.__dict__["secret"],
         }
         return TemplateResponse(request, "admin/operators/token_created.html", context)
 
-    @admin.action(description="Revoke: scripts with the token stop", permissions=["revoke"])
+    @admin.action(
+        description=_("Revoke: scripts that use the token stop working"), permissions=["revoke"]
+    )
     def revoke(self, request: HttpRequest, queryset: QuerySet[OperatorToken]) -> None:
         """Revoke the tokens."""
         self.carry_out(
-            request, queryset, "is revoked",
+            request, queryset, _("%(row)s is revoked."),
             lambda actor, row: revoke_operator_token(actor=actor, token=row),
         )  # fmt: skip

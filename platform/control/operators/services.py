@@ -11,6 +11,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from control.accounts.models import User
 from control.accounts.notifications import SecurityEmail, notify
@@ -128,8 +129,9 @@ def change_operator_role(*, actor: Actor, user: User, role: str) -> User:
     )  # fmt: skip
     _notify_operator(
         actor, operator,
-        "Your role as an operator changed",
-        f"You run the platform with the role {role} now; it was {before}.",
+        gettext("Your operator role changed"),
+        gettext("Your operator role is now %(role)s. It was %(before)s.")
+        % {"role": role, "before": before},
     )  # fmt: skip
     return operator
 
@@ -149,8 +151,9 @@ def remove_operator(*, actor: Actor, user: User) -> User:
     _record(actor, "operator.removed", "user", operator.id, email=operator.email, before=before)
     _notify_operator(
         actor, operator,
-        "You are no operator any more",
-        f"Your role as an operator ({before}) ended. Your organizations stay as they are.",
+        gettext("You are no longer an operator"),
+        gettext("Your operator role (%(role)s) was removed. Your organizations are not affected.")
+        % {"role": before},
     )  # fmt: skip
     return operator
 
@@ -187,8 +190,9 @@ def create_operator_token(
     _record(actor, "operator_token.created", kind, token.id, name=token.name, permissions=allowed)
     _notify_operator(
         actor, token.created_by,
-        "An operator token was created",
-        f"Scripts with the token {token.name} act as you ({', '.join(allowed)}).",
+        gettext("An operator token was created"),
+        gettext("Programs with the token %(name)s act as you. Its permissions: %(permissions)s.")
+        % {"name": token.name, "permissions": ", ".join(allowed)},
     )  # fmt: skip
     return token, secret
 
@@ -226,8 +230,8 @@ def _check_token(actor: Actor, permissions: Collection[str], expires_at: datetim
 
 def _notify_operator(actor: Actor, user: User, subject: str, sentence: str) -> None:
     """Email an operator that their role or tokens changed, and who changed them."""
-    advice = "If that is a mistake, ask an owner of the platform."
-    content = SecurityEmail(subject, sentence, advice, "/", "Open the console")
+    advice = gettext("If this is a mistake, contact an owner of the platform.")
+    content = SecurityEmail(subject, sentence, advice, "/", gettext("Open the console"))
     notify(content, to=user.email, now=timezone.now(), who=actor.name)
 
 

@@ -11,6 +11,7 @@ from django.contrib.auth.models import Group
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
 from unfold.admin import TabularInline
 
 from control.accounts.models import User
@@ -26,7 +27,7 @@ from control.organizations.services import (
 )
 from control.permissions import Actor, Permission, operator_can
 
-LIMIT = "Spend limit per month"
+LIMIT = _("Spending limit per month")
 
 # Roles replace groups; addresses, second factors and sessions are private to their users.
 for table in (Group, EmailAddress, Authenticator, UserSession):
@@ -80,7 +81,8 @@ class OrganizationAdmin(OperatorAdmin):
     inlines = (MembershipInline, ProjectInline)
     actions = ("suspend", "resume")
 
-    dollars_help = {"spend_limit_nanos": "In dollars per UTC month; empty for no limit."}
+    dollars_help = {"spend_limit_nanos": _("In dollars per month (UTC). Leave empty for no limit.")}
+    column_labels = {"spend_limit_nanos": LIMIT}
 
     spend_limit = dollars("spend_limit_nanos", LIMIT)
 
@@ -113,19 +115,19 @@ class OrganizationAdmin(OperatorAdmin):
             )
         return row
 
-    @admin.action(description="Suspend: all keys stop at once", permissions=["suspend"])
+    @admin.action(description=_("Suspend: all keys stop working at once"), permissions=["suspend"])
     def suspend(self, request: HttpRequest, queryset: QuerySet[Organization]) -> None:
         """Suspend the organizations."""
         self.carry_out(
-            request, queryset, "is suspended",
+            request, queryset, _("%(row)s is suspended."),
             lambda actor, row: suspend_organization(actor=actor, organization=row),
         )  # fmt: skip
 
-    @admin.action(description="Resume: keys work again", permissions=["suspend"])
+    @admin.action(description=_("Resume: all keys work again"), permissions=["suspend"])
     def resume(self, request: HttpRequest, queryset: QuerySet[Organization]) -> None:
         """Resume the organizations."""
         self.carry_out(
-            request, queryset, "works again",
+            request, queryset, _("%(row)s is active again."),
             lambda actor, row: resume_organization(actor=actor, organization=row),
         )  # fmt: skip
 
@@ -166,7 +168,7 @@ class OrganizationOwnedAdmin(OperatorAdmin):
             super().get_queryset(request).annotate(owner_name=Subquery(owners.values("name")[:1]))
         )
 
-    @admin.display(description="Organization", empty_value=NOTHING)
+    @admin.display(description=_("Organization"), empty_value=NOTHING)
     def owner(self, row: Any) -> str:
         """Return the organization's name, or its id if it has no row."""
         name = row.owner_name or row.organization_id

@@ -9,6 +9,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext, ngettext
 
 from control.accounts.models import User
 from control.accounts.notifications import SecurityEmail, notify
@@ -147,8 +148,10 @@ def change_role(*, actor: Actor, membership: Membership, role: str) -> Membershi
     )  # fmt: skip
     _notify_member(
         actor, membership,
-        f"Your role in {name} changed",
-        f"You are {_with_article(role_name)} of {name} now." + _ended_keys_text(len(ended)),
+        gettext("Your role in %(organization)s changed") % {"organization": name},
+        gettext("Your role in %(organization)s is now %(role)s.")
+        % {"organization": name, "role": role_name.lower()}
+        + _ended_keys_text(len(ended)),
     )  # fmt: skip
     publish(ended)
     return membership
@@ -177,8 +180,9 @@ def remove_member(*, actor: Actor, membership: Membership, heir: Membership | No
     )  # fmt: skip
     _notify_member(
         actor, membership,
-        f"You left {name}",
-        f"You are no member of {name} any more." + _ended_keys_text(len(ended)),
+        gettext("You are no longer a member of %(organization)s") % {"organization": name},
+        gettext("Your membership in %(organization)s ended.") % {"organization": name}
+        + _ended_keys_text(len(ended)),
     )  # fmt: skip
     membership.delete()
     publish(ended)
@@ -187,9 +191,9 @@ def remove_member(*, actor: Actor, membership: Membership, heir: Membership | No
 
 def _notify_member(actor: Actor, membership: Membership, subject: str, sentence: str) -> None:
     """Email a member that their membership changed, and who changed it."""
-    advice = "If that is a mistake, ask an owner of the organization."
+    advice = gettext("If this is a mistake, contact an owner of the organization.")
     notify(
-        SecurityEmail(subject, sentence, advice, "/", "Open the console"),
+        SecurityEmail(subject, sentence, advice, "/", gettext("Open the console")),
         to=membership.user.email,
         now=timezone.now(),
         who=actor.name,
@@ -197,16 +201,16 @@ def _notify_member(actor: Actor, membership: Membership, subject: str, sentence:
     )
 
 
-def _with_article(role: str) -> str:
-    """Return a role with its article: an owner, a viewer."""
-    return f"a{'n' if role[0] in 'AEIOU' else ''} {role.lower()}"
-
-
 def _ended_keys_text(count: int) -> str:
     """Return an email's sentence about ended keys, empty for none."""
     if not count:
         return ""
-    return f" {count} API key{'' if count == 1 else 's'} that you made stopped working."
+    text = ngettext(
+        "%(count)d API key that you created stopped working.",
+        "%(count)d API keys that you created stopped working.",
+        count,
+    )
+    return f" {text % {'count': count}}"
 
 
 def _transfer_target(membership: Membership, target: Membership) -> Membership:

@@ -1,6 +1,6 @@
 """The operators' view of the outbox: waiting and failed messages, and retries."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from django.contrib import admin
@@ -10,6 +10,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action
 
 from control.admin.base import OperatorPage, ReadOnlyAdmin
@@ -18,22 +19,26 @@ from control.outbox import services
 from control.outbox.models import OPEN, OutboxMessage
 from control.outbox.services import messages, queue_stats
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 SHOWN_MAX = 50
 STATES = {
-    "waiting": ("Waiting", OPEN),
-    "failing": ("Failed, tried again", OPEN & ~Q(last_error="")),
-    "given_up": ("Given up", Q(given_up_at__isnull=False)),
-    "delivered": ("Delivered", Q(delivered_at__isnull=False)),
+    "waiting": (_("Waiting"), OPEN),
+    "failing": (_("Failed, being retried"), OPEN & ~Q(last_error="")),
+    "given_up": (_("Given up"), Q(given_up_at__isnull=False)),
+    "delivered": (_("Delivered"), Q(delivered_at__isnull=False)),
 }
 
 
 class OutboxPage(OperatorPage):
     """The statistics of each kind of message, and the messages that were given up."""
 
-    title = "Outbox"
-    purpose = (
-        "Mails, webhooks and calls that are to leave this platform. Each is tried until it is"
-        " delivered; what cannot be is given up and waits here for somebody to try again."
+    title = _("Outbox")
+    purpose = _(
+        "Emails, webhooks and calls on their way out of this platform. Each is retried until it is"
+        " delivered; messages that can't be delivered are given up and stay here until you retry"
+        " them."
     )
     permission_required = "outbox.view_outboxmessage"
     template_name = "outbox/standing.html"
@@ -66,10 +71,12 @@ def list_url(kind: str, state: str) -> str:
 class StateFilter(admin.SimpleListFilter):
     """A filter by state: waiting, failing, given up or delivered."""
 
-    title = "state"
+    title = _("state")
     parameter_name = "state"
 
-    def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:
+    def lookups(
+        self, request: HttpRequest, model_admin: object
+    ) -> list[tuple[str, "StrOrPromise"]]:
         """Return the choices."""
         return [(name, words) for name, (words, _) in STATES.items()]
 
@@ -101,7 +108,7 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
     actions = ("retry",)
     actions_detail = ("retry_one",)
 
-    @admin.display(description="payload")
+    @admin.display(description=_("payload"))
     def content(self, message: OutboxMessage) -> str:
         """Return the payload as indented JSON."""
         return indented(message.payload)
@@ -113,15 +120,15 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
             return may
         return OutboxMessage.objects.filter(pk=object_id, delivered_at__isnull=True).exists()
 
-    @admin.action(description="Try again now", permissions=["retry"])
+    @admin.action(description=_("Retry now"), permissions=["retry"])
     def retry(self, request: HttpRequest, queryset: QuerySet[OutboxMessage]) -> None:
         """Retry the selected messages."""
         self.carry_out(
-            request, queryset, "is tried again",
+            request, queryset, _("%(row)s is being retried."),
             lambda actor, row: services.retry(actor=actor, message=row, now=timezone.now()),
         )  # fmt: skip
 
-    @action(description="Try again now", permissions=["retry"])
+    @action(description=_("Retry now"), permissions=["retry"])
     def retry_one(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask for confirmation; on POST, retry the message."""
         message = get_object_or_404(OutboxMessage, pk=object_id)
@@ -132,7 +139,7 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
             **self.admin_site.each_context(request),
             "opts": self.opts,
             "original": message,
-            "title": "Try again now",
+            "title": _("Retry now"),
         }
         return TemplateResponse(request, "outbox/retry.html", context)
 

@@ -11,8 +11,10 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.http import urlencode
-from django.utils.safestring import mark_safe
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSplitDateTimeWidget, UnfoldAdminTextInputWidget
@@ -30,22 +32,28 @@ BAND = ("variant", "tier", "input_tokens_min")
 REPLAY = "admin:economics_replayrun_add"
 """The page that replays a draft: named, not imported, since it belongs to a layer above."""
 TEMPLATE = "admin/pricing/decide.html"
-UNUSUAL = mark_safe('<strong class="text-red-600 dark:text-red-500">unusual</strong>')
-HEADERS = ("Price per million tokens", "In force then", "From this book", "")
+UNUSUAL = '<strong class="text-red-600 dark:text-red-500">{}</strong>'
+HEADERS = (_("Price per million tokens"), _("Old price"), _("New price"), "")
 
 
 class PriceInline(DollarsMixin, TabularInline):
     """The prices of a book, in dollars per million tokens."""
 
     model = Price
-    verbose_name_plural = "prices in dollars per million tokens"
+    verbose_name_plural = _("prices in dollars per million tokens")
     ordering = BAND
     extra = 0
     hide_title = True
 
-    input = dollars("input_nanos", "Input")
-    cached_input = dollars("cached_input_nanos", "Cached input")
-    output = dollars("output_nanos", "Output")
+    column_labels = {
+        "input_nanos": _("Input"),
+        "cached_input_nanos": _("Cached input"),
+        "output_nanos": _("Output"),
+    }
+
+    input = dollars("input_nanos", _("Input"))
+    cached_input = dollars("cached_input_nanos", _("Cached input"))
+    output = dollars("output_nanos", _("Output"))
 
     def get_fields(self, request: HttpRequest, obj: PriceBook | None = None) -> tuple[str, ...]:
         """Return the meters as inputs, or as read-only dollars once the book is published."""
@@ -87,7 +95,7 @@ class PriceBookAdmin(OperatorAdmin):
     inlines = (PriceInline,)
     actions_detail = ("publish", "replay", "cancel")
 
-    @admin.display(description="State")
+    @admin.display(description=_("Status"))
     def status(self, book: PriceBook) -> str:
         """Return the status of the book now."""
         return book.status(timezone.now())
@@ -145,19 +153,19 @@ class PriceBookAdmin(OperatorAdmin):
                 output_nanos=price.output_nanos,
             )
 
-    @action(description="Publish", permissions=["publish"])
+    @action(description=_("Publish"), permissions=["publish"])
     def publish(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Publish the book; it never changes again."""
         return publish_page(self, request, selectors.book(unquote(object_id)))
 
-    @action(description="Replay", permissions=["replay"])
+    @action(description=_("Replay"), permissions=["replay"])
     def replay(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Open the page, of a layer above, that computes what the draft would have charged for real
         usage."""
         query = urlencode({"book": selectors.book(unquote(object_id)).id})
         return redirect(f"{reverse(REPLAY)}?{query}")
 
-    @action(description="Cancel", permissions=["cancel"])
+    @action(description=_("Cancel"), permissions=["cancel"])
     def cancel(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Cancel the book before it takes effect."""
         return cancel_page(self, request, selectors.book(unquote(object_id)))
@@ -167,18 +175,21 @@ class PublishForm(forms.Form):
     """The effective time of a book, and the phrase that confirms unusual prices."""
 
     effective_at = forms.SplitDateTimeField(
+        label=_("Effective at"),
         required=False,
         widget=UnfoldAdminSplitDateTimeWidget,
-        help_text="UTC. Left empty, it takes effect at once.",
+        help_text=_("UTC. If left empty, the book takes effect at once."),
     )
-    confirmation = forms.CharField(required=False, widget=UnfoldAdminTextInputWidget)
+    confirmation = forms.CharField(
+        label=_("Confirmation"), required=False, widget=UnfoldAdminTextInputWidget
+    )
 
-    def ask_for(self, sentence: str) -> None:
+    def ask_for(self, phrase: str) -> None:
         """Show the phrase to type."""
-        self.fields[
-            "confirmation"
-        ].help_text = f"Unusual prices. If they are meant, type: {sentence}"
-        self.fields["confirmation"].widget.attrs["autocomplete"] = "off"
+        field = self.fields["confirmation"]
+        words = gettext("Some prices are unusual. To confirm them, type: %(phrase)s")
+        field.help_text = words % {"phrase": phrase}
+        field.widget.attrs["autocomplete"] = "off"
 
 
 def publish_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> HttpResponse:
@@ -190,17 +201,18 @@ def publish_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Ht
         except ServiceError as error:
             form.add_error(error.param if error.param in form.fields else None, error.message)
         else:
-            return _done(request, book, "is published")
+            return _done(request, book, gettext("%(book)s is published."))
     changes = _changes(book, form)
     if unusual := [change for change in changes if change.is_unusual]:
         form.ask_for(confirmation_phrase(book, unusual))
     else:
         del form.fields["confirmation"]
     table = {"headers": HEADERS, "rows": [change_row(change) for change in changes]}
-    words = f"{audience(book)} From then on the book never changes; another one supersedes it."
+    warning = gettext("Once published, the book never changes; only another one can supersede it.")
+    title = gettext("Publish %(book)s") % {"book": book}
     return _page(
-        admin, request, book, title=f"Publish {book}", form=form, table=table, words=words,
-        button="Publish",
+        admin, request, book, title=title, form=form, table=table,
+        words=f"{audience(book)} {warning}", button=gettext("Publish"),
     )  # fmt: skip
 
 
@@ -213,31 +225,36 @@ def cancel_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Htt
         except ServiceError as error:
             messages.error(request, error.message)
         else:
-            return _done(request, book, "is cancelled")
-    words = (
-        f"{audience(book)} They are to take effect on {book.effective_at:%Y-%m-%d %H:%M} UTC."
-        " Cancelled, the prices before them stay in force; the book stays on record."
-    )
+            return _done(request, book, gettext("%(book)s is cancelled."))
+    warning = gettext(
+        "They would take effect on %(time)s UTC. If you cancel the book, the previous prices stay"
+        " in force and the book stays on record."
+    ) % {"time": f"{book.effective_at:%Y-%m-%d %H:%M}"}
+    title = gettext("Cancel %(book)s") % {"book": book}
     return _page(
-        admin, request, book, title=f"Cancel {book}", form=form, table=None, words=words,
-        button="Cancel this book",
+        admin, request, book, title=title, form=form, table=None,
+        words=f"{audience(book)} {warning}", button=gettext("Cancel this book"),
     )  # fmt: skip
 
 
 def change_row(change: PriceChange) -> tuple[str, str, str, str]:
     """Return a change as a row of the page's table."""
     if change.is_unusual:
-        return (change.subject, change.old, change.new, UNUSUAL)
-    note = "as before" if change.old_nanos == change.new_nanos else ""
+        mark = format_html(UNUSUAL, gettext("unusual"))
+        return (change.subject, change.old, change.new, mark)
+    note = gettext("unchanged") if change.old_nanos == change.new_nanos else ""
     return (change.subject, change.old, change.new, note)
 
 
 def audience(book: PriceBook) -> str:
     """Return whom the book applies to, as a sentence."""
     if book.organization is None:
-        return "List prices, for everybody without a contract."
-    end = f" until {book.ends_at:%Y-%m-%d %H:%M} UTC" if book.ends_at else ""
-    return f"Contract prices of {book.organization}{end}."
+        return gettext("List prices, for all organizations without a contract.")
+    if book.ends_at is None:
+        return gettext("Contract prices of %(name)s.") % {"name": book.organization}
+    time = f"{book.ends_at:%Y-%m-%d %H:%M}"
+    words = gettext("Contract prices of %(name)s until %(time)s UTC.")
+    return words % {"name": book.organization, "time": time}
 
 
 def _changes(book: PriceBook, form: PublishForm) -> list[PriceChange]:
@@ -246,7 +263,7 @@ def _changes(book: PriceBook, form: PublishForm) -> list[PriceChange]:
 
 
 def _done(request: HttpRequest, book: PriceBook, words: str) -> HttpResponse:
-    messages.success(request, f"{book} {words}.")
+    messages.success(request, words % {"book": book})
     return redirect(row_url("admin:pricing_pricebook_change", book.pk))
 
 

@@ -3,6 +3,7 @@
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
 
 from control.admin.base import ReadOnlyAdmin
 from control.sso.connections import stop_enforcing
@@ -25,12 +26,12 @@ class SsoConnectionAdmin(ReadOnlyAdmin):
         return bool(request.user.has_perm("sso.change_ssoconnection"))
 
     @admin.action(
-        description="Make SSO optional: people sign in by other ways again",
+        description=_("Make SSO optional: people can sign in in other ways again"),
         permissions=["optional"],
     )
     def make_optional(self, request: HttpRequest, queryset: QuerySet[SsoConnection]) -> None:
         """Make SSO optional for the organizations."""
         self.carry_out(
-            request, queryset, "is optional now",
+            request, queryset, _("%(row)s is optional now."),
             lambda actor, row: stop_enforcing(actor=actor, organization=row.organization),
         )  # fmt: skip

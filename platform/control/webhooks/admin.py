@@ -3,6 +3,7 @@
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
 
 from control.admin.base import ReadOnlyAdmin
 from control.webhooks import selectors
@@ -28,7 +29,7 @@ class WebhookEndpointAdmin(ReadOnlyAdmin):
         """Return the endpoints that are not deleted."""
         return selectors.all_endpoints()
 
-    @admin.display(description="host")
+    @admin.display(description=_("host"))
     def host(self, endpoint: WebhookEndpoint) -> str:
         """Return the host of the URL, without path and query."""
         return endpoint.host

@@ -165,9 +165,9 @@ def on_failure(
     if not endpoint.is_enabled:
         return True
     if is_gone:
-        _disable(endpoint, "It answered 410: it is gone.", now)
+        _disable(endpoint, "The endpoint responded with 410 Gone.", now)
     elif now - endpoint.failing_since >= FAILING_MAX:
-        _disable(endpoint, f"Every call failed for {FAILING_MAX.days} days.", now)
+        _disable(endpoint, f"Every delivery failed for {FAILING_MAX.days} days.", now)
     return not endpoint.is_enabled
 
 

@@ -53,7 +53,7 @@ def test_a_budget_that_is_reached_is_mailed_to_who_looks_after_the_money(custome
     assert telling.look(now=NOW) == 1
     mails = delivered()
     assert {address for one in mails for address in one.to} == people
-    assert mails[0].subject == "80 % of the daily budget of the project Default spent"
+    assert mails[0].subject == "80% of the daily spending limit of the project Default reached"
     assert "$8.00 of $10.00" in mails[0].body
     assert "22 November 2026, 00:00 UTC" in mails[0].body
     assert "are refused" in mails[0].body
@@ -88,8 +88,8 @@ def test_a_soft_budgets_mail_says_that_nothing_is_refused(customer):
     spend(name, 11 * DOLLAR)
     telling.look(now=NOW)
     [mail] = delivered()
-    assert mail.subject == "100 % of the daily budget of the organization Acme spent"
-    assert "nothing is refused" in mail.body
+    assert mail.subject == "100% of the daily spending limit of the organization Acme reached"
+    assert "no requests are refused" in mail.body
 
 
 def test_a_low_balance_says_what_is_left_and_how_long_it_lasts(customer):
@@ -102,7 +102,7 @@ def test_a_low_balance_says_what_is_left_and_how_long_it_lasts(customer):
     charge_to(customer, 25 * DOLLAR)
     telling.look(now=NOW)
     low, empty = delivered()
-    assert low.subject == "The credit of Acme runs low: $25.00"
+    assert low.subject == "The credit of Acme is running low: $25.00"
     assert "it lasts 2 days" in low.body
     assert empty.subject == "The credit of Acme is used up"
 
@@ -114,8 +114,8 @@ def test_unusual_spending_names_both_figures(customer):
     day_of(customer, 0, 31 * DOLLAR, DOLLAR)
     assert telling.look_for_unusual(now=NOW) == 1
     [mail] = delivered()
-    assert mail.subject == "Acme spends far more than usual today"
-    assert "$31.00 today. A usual day takes $10.00" in mail.body
+    assert mail.subject == "Acme is spending far more than usual today"
+    assert "$31.00 today. A usual day costs $10.00" in mail.body
 
 
 def test_what_cannot_be_told_is_found_again_and_holds_nobody_up(customer, outsider, monkeypatch):

@@ -282,7 +282,7 @@ def test_unspent_credit_stands_by_age_and_is_the_accounts(operator, at):
     prepaid = [row["unspent_usd"] for row in rows if row["kind"] == "prepaid"]
     assert prepaid == ["7.00", "0.00", "0.00", "50.00", "0.00"]
     page = text(operator.get(DEFERRED))
-    assert page.count("the same, to the nano-dollar") == 2
+    assert page.count("the ledger agrees to the nano-dollar") == 2
     assert "Acme Robotics" in page
 
 

@@ -39,7 +39,7 @@ def line_of(org):
 
 def told():
     """Return the subjects of collection's mails."""
-    words = ("Reminder", "service of", "Payment of")
+    words = ("Reminder", "Service for", "Payment of")
     return [each.subject for each in mails() if any(word in each.subject for word in words)]
 
 
@@ -81,9 +81,9 @@ def test_all_steps_are_logged_audited_and_mailed_once(org, owing, recipients):
     assert sorted(actions) == ["collection.limited", *["collection.reminded"] * 4,
                                "collection.suspended"]  # fmt: skip
     assert told() == [
-        *["Reminder: $10.00 of Acme is due"] * 4,
-        "The service of Acme is limited",
-        "The service of Acme is suspended",
+        *["Reminder: $10.00 is due for Acme"] * 4,
+        "Service for Acme is limited",
+        "Service for Acme is suspended",
     ]
     assert sound()
 
@@ -120,7 +120,7 @@ def test_payment_reinstates_in_its_own_transaction(org, owing, recipients):
     pay(org, at=day(15))
     assert (published(org), state_of(org)) == ("active", State.CURRENT)
     assert names(org)[-1] == ("reinstate", "reinstated")
-    assert told()[-1] == "The service of Acme is back"
+    assert told()[-1] == "Service for Acme is restored"
     assert WebhookEvent.objects.filter(event_type="invoice.paid").count() in (0, 1)
     pass_days(60, 16)
     assert state_of(org) == State.CURRENT

@@ -137,7 +137,7 @@ def test_the_alarms_page_leads_to_the_release_that_says_what_it_gives_back(opera
     assert PAGE in operator.get(ALARMS).content.decode()
     page = operator.get(PAGE).content.decode()
     assert "2 leases holding $3.00" in page and "of 1 organization." in page
-    assert "Say why" in operator.post(PAGE, {"reason": " "}).content.decode()
+    assert "Enter a reason" in operator.post(PAGE, {"reason": " "}).content.decode()
     assert pending() == 3 * 10**9
     answer = operator.post(PAGE, {"reason": "disk lost"}, follow=True)
     assert answer.redirect_chain == [(ALARMS, 302)]

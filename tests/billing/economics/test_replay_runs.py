@@ -148,7 +148,7 @@ def test_an_amount_beyond_the_books_fails_in_words(
     run.refresh_from_db()
     assert run.state == "failed"
     assert (
-        run.failure == f"{YESTERDAY}: the draft comes to an amount beyond what the books can hold"
+        run.failure == f"{YESTERDAY}: the draft comes to an amount beyond what the ledger can hold"
     )
     assert not run.lines.exists()
 

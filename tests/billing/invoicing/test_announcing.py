@@ -58,7 +58,7 @@ def test_a_credit_note_is_mailed_too(mailed, invoiced):
         invoice_id=invoiced.id, idempotency_key="1", actor=OPERATOR, reason="a mistake", now=AFTER
     )
     deliver_due(now=AFTER)
-    assert mailed[-1].subject == "$10.00 given back: credit note CN-000001"
+    assert mailed[-1].subject == "$10.00 credited: credit note CN-000001"
     assert mailed[-1].attachments[0][0] == "CN-000001.pdf"
 
 

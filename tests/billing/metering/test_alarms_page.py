@@ -111,7 +111,7 @@ def test_what_waits_for_a_person_is_listed(operator, customer, letter):
 def test_nothing_waits_where_nothing_happened(operator):
     page = shown(operator)
     assert "Nothing: no open dead letter" in page
-    assert "No alarm in the last 7 days" in page
+    assert "No alarms in the last 7 days" in page
 
 
 def test_a_letter_is_dismissed_once_with_a_reason_on_record(letter):

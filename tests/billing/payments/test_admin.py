@@ -36,7 +36,7 @@ def test_the_page_says_whether_the_books_agree(
     operator: Client, org: SeededOrganization, stripe: StripeDouble, paid: StripePayment
 ) -> None:
     address = reverse("admin:payments_standing")
-    assert "Nobody has looked yet" in operator.get(address).content.decode()
+    assert "Not checked yet" in operator.get(address).content.decode()
     stripe.pay_unasked(ask_checkout(org).customer_stripe_id, 3_000)
     stripe.open_dispute(str(StripePayment.objects.get(id=paid.id).intent_id), asks=True)
     settle(stripe)

@@ -45,9 +45,9 @@ def test_a_declined_automatic_top_up_is_told_and_then_its_end(
         run_auto_top_ups(now=now)
         settle(stripe, now=now)
     assert sorted(subjects()) == [
-        "Automatic top-up of Acme was declined",
-        "Automatic top-up of Acme was declined",
-        "Automatic top-ups of Acme have stopped",
+        "Auto-recharge for Acme was declined",
+        "Auto-recharge for Acme was declined",
+        "Auto-recharge for Acme has stopped",
     ]
     assert mail.outbox[0].to == [reader]
     assert f"/{org.id}/billing" in str(mail.outbox[0].body)
@@ -62,10 +62,10 @@ def test_a_dispute_is_told_when_credit_goes_and_when_it_comes_back(
     dispute = stripe.open_dispute(stripe.succeeded()[0]["id"])
     deliver(stripe)
     deliver(stripe)
-    assert subjects() == ["A payment of Acme is disputed"]
+    assert subjects() == ["A payment by Acme is disputed"]
     stripe.close_dispute(dispute["id"], is_won=True)
     deliver(stripe)
-    assert subjects()[1:] == ["The disputed payment of Acme is yours again"]
+    assert subjects()[1:] == ["Dispute resolved: the credit of Acme is restored"]
 
 
 def test_who_topped_up_themselves_is_not_mailed(
@@ -100,10 +100,10 @@ def test_a_debit_that_comes_back_days_later_is_told_with_what_is_owed(
         cause=Cause.REFUND, key="gone", actor=OPERATOR, now=timezone.now(),
     )  # fmt: skip
     bounce(bank_top_up(org, stripe), stripe, after=timedelta(days=3))
-    assert subjects(timedelta(days=4)) == ["A payment of Acme did not come through"] * 2
+    assert subjects(timedelta(days=4)) == ["A payment by Acme did not go through"] * 2
     bodies = [str(each.body) for each in mail.outbox]
-    assert ["owed by now" in body for body in bodies] == [False, True]
-    assert "$12.34 are owed by now" in bodies[1]
+    assert ["now owes" in body for body in bodies] == [False, True]
+    assert "Acme now owes $12.34." in bodies[1]
     assert mail.outbox[0].to == [reader]
 
 
@@ -123,6 +123,6 @@ def test_what_goes_back_at_stripe_alone_is_told_once(
     stripe.pay_back(stripe.succeeded()[0]["id"], 2_000)
     for _ in range(2):
         deliver(stripe)
-    assert subjects() == ["A payment of Acme went back"]
+    assert subjects() == ["A payment by Acme was refunded"]
     assert "$20.00 of your payment" in str(mail.outbox[0].body)
     assert payment.id in str(mail.outbox[0].body)

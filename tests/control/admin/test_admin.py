@@ -321,7 +321,7 @@ def test_an_organization_is_suspended_and_resumed(
     assert "is suspended" in act(operator, org.organization, "suspend")
     record = json.loads(last_record("organization", org.id) or "")
     assert record["status"] == "suspended"
-    assert "works again" in act(operator, org.organization, "resume")
+    assert "is active again" in act(operator, org.organization, "resume")
 
 
 def test_an_organizations_terms_are_published(operator: Client, org: SeededOrganization) -> None:

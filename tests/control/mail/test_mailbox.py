@@ -75,7 +75,7 @@ def test_an_attachment_is_saved_not_shown(operator: Client, letter: StoredEmail)
 
 
 def test_the_list_says_where_mails_go(operator: Client) -> None:
-    assert "Mails do not leave" in operator.get(LIST).content.decode()
+    assert "Emails are not sent" in operator.get(LIST).content.decode()
 
 
 @pytest.mark.parametrize("path", ["", "{}/change/", "{}/html/", "{}/file/0/"])

@@ -32,7 +32,7 @@ def given_up() -> OutboxMessage:
 
 
 def test_an_idle_outbox_says_so(operator: Client) -> None:
-    assert "Nothing waits" in operator.get(STANDING).content.decode()
+    assert "No message is waiting" in operator.get(STANDING).content.decode()
 
 
 def test_what_was_given_up_is_shown_with_its_reason(
@@ -55,7 +55,7 @@ def test_a_retry_is_a_button(operator: Client, given_up: OutboxMessage) -> None:
     assert "the address does not exist" in operator.get(url).content.decode()
     given_up.refresh_from_db()
     assert not given_up.is_open  # looking does nothing
-    assert "is tried again" in operator.post(url, follow=True).content.decode()
+    assert "is being retried" in operator.post(url, follow=True).content.decode()
     given_up.refresh_from_db()
     assert given_up.is_open
     assert AuditEvent.objects.filter(action="outbox_message.retried").count() == 1

@@ -124,7 +124,7 @@ def test_where_nobody_knows_her_a_link_from_her_mail_lets_her_in(
     client = browser(ELSEWHERE)
     refused = sign_in(client, ada.email)
     assert refused.status_code == 429
-    assert "Mail me the link" in refused.content.decode()
+    assert "Email me the link" in refused.content.decode()
     client.post("/accounts/login/trust-device/", {"email": ada.email})
     link = urlsplit(link_in(delivered()[-1], "/accounts/login/trust-device/")).path
     assert client.get(link).status_code == 302

@@ -181,7 +181,7 @@ def test_account_pages_stand_in_the_consoles_frame(ada: User, path: str) -> None
 
 def test_passkeys_are_not_offered_where_browsers_keep_none(ada: User) -> None:
     page = signed_in(ada.email).get("/accounts/2fa/").content.decode()  # the console is 127.0.0.1
-    assert "Browsers keep passkeys for names" in page
+    assert "Browsers keep passkeys for host names" in page
     assert "/accounts/2fa/webauthn/login/" not in browser().get("/accounts/login/").content.decode()
 
 

@@ -37,7 +37,7 @@ def test_another_role_is_told_to_who_has_it(org: SeededOrganization) -> None:
         each for each in delivered() if each.to == [member.email] and "role" in each.subject
     ]
     assert letter.subject == "Your role in Acme <b>&amp; changed"
-    assert "You are a viewer of Acme <b>&amp; now." in str(letter.body)
+    assert "Your role in Acme <b>&amp; is now viewer." in str(letter.body)
     assert org.owner.email in str(letter.body)
     assert "<b>" not in html_of(letter).split("</head>")[1].replace("<bdi>", "")
 
@@ -48,8 +48,9 @@ def test_the_end_of_a_seat_is_told_with_the_keys_that_ended(org: SeededOrganizat
     told()
     remove_member(actor=org.actor, membership=org.seat(member))
     [letter] = delivered()
-    assert (letter.to, letter.subject) == ([member.email], "You left Acme <b>&amp;")
-    assert "1 API key that you made stopped working." in str(letter.body)
+    subject = "You are no longer a member of Acme <b>&amp;"
+    assert (letter.to, letter.subject) == ([member.email], subject)
+    assert "1 API key that you created stopped working." in str(letter.body)
 
 
 def test_operators_are_told_of_their_roles(db: None) -> None:
@@ -58,8 +59,8 @@ def test_operators_are_told_of_their_roles(db: None) -> None:
     change_operator_role(actor=root, user=operator, role=OperatorRole.FINANCE)
     remove_operator(actor=root, user=operator)
     assert told("op@acme.example") == [
-        ("op@acme.example", "Your role as an operator changed"),
-        ("op@acme.example", "You are no operator any more"),
+        ("op@acme.example", "Your operator role changed"),
+        ("op@acme.example", "You are no longer an operator"),
     ]
 
 
@@ -89,7 +90,7 @@ def test_a_new_secret_is_told_as_a_new_key_is(org: SeededOrganization) -> None:
     key, _ = create_api_key(actor=org.actor_of(maker), project=org.project, name="Backend")
     told()
     key, _ = rotate_key(actor=org.actor_of(other), key=key, last_four=key.last_four)
-    subject = "A new secret of an API key"
+    subject = "An API key has a new secret"
     assert sorted(told(maker.email, other.email)) == sorted(
         [(maker.email, subject), (other.email, subject)]
     )

@@ -36,7 +36,7 @@ def test_they_are_listed_with_device_and_address(ada: User) -> None:
     page = signed_in(ada.email).get(SESSIONS).content.decode()
     assert page.count("Chrome on Linux") >= 2
     assert AWAY in page
-    assert page.count("This one") == 1
+    assert page.count("This session") == 1
 
 
 def test_an_ended_one_is_nobodys_with_its_next_request(ada: User) -> None:
@@ -142,7 +142,7 @@ def test_signing_up_is_no_news(client: Client, db: None) -> None:
     link = urlsplit(link_in(delivered()[0], "/accounts/confirm-email/")).path
     client.post(link)
     assert is_in(client)
-    assert [mail.subject for mail in delivered()] == ["Confirm your e-mail address"]
+    assert [mail.subject for mail in delivered()] == ["Confirm your email address"]
     client.post("/accounts/logout/")
     assert sign_in(client, "eve@acme.example").status_code == 302
     assert len(delivered()) == 1  # the device is known from then on

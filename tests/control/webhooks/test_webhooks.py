@@ -229,12 +229,12 @@ def test_after_five_days_of_only_failures_an_endpoint_is_disabled_with_a_mail(
         deliver(start + day * DAY)
     endpoint = WebhookEndpoint.objects.get()
     assert not endpoint.is_enabled
-    assert endpoint.disabled_reason == "Every call failed for 5 days."
+    assert endpoint.disabled_reason == "Every delivery failed for 5 days."
     assert AuditEvent.objects.filter(action="webhook_endpoint.disabled").count() == 1
     deliver(start + 6 * DAY)
     [message] = mail.outbox
     assert message.to == [org.owner.email]
-    assert message.subject == "A webhook of Acme was disabled"
+    assert message.subject == "A webhook endpoint of Acme was disabled"
     calls = len(receiver.told)
     emit(org, "inv_later", start + 7 * DAY)
     deliver(start + 30 * DAY)
@@ -259,7 +259,7 @@ def test_an_endpoint_that_says_it_is_gone_is_disabled_at_once(
     receiver.status = 410
     emit(org)
     deliver()
-    assert WebhookEndpoint.objects.get().disabled_reason == "It answered 410: it is gone."
+    assert WebhookEndpoint.objects.get().disabled_reason == "The endpoint responded with 410 Gone."
     assert WebhookDelivery.objects.get().status == "failed"
 
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from billing.payments.models import AutoTopUp, PaymentMethod
 from billing.payments.models.codes import CODE_MAX
@@ -46,8 +48,9 @@ class CentsField(forms.CharField):
         except ValueError as error:
             raise forms.ValidationError(str(error)) from error
         if rest or not self.least <= cents <= self.most:
-            bounds = f"${self.least / 100:,.2f} to ${self.most / 100:,.2f}"
-            raise forms.ValidationError(f"Wanted {bounds}, in whole cents.")
+            words = gettext("Enter an amount from %(least)s to %(most)s, in whole cents.")
+            least, most = f"${self.least / 100:,.2f}", f"${self.most / 100:,.2f}"
+            raise forms.ValidationError(words % {"least": least, "most": most})
         return cents
 
 
@@ -55,18 +58,18 @@ class TopUpForm(forms.Form):
     """The amount and payment method of a top-up."""
 
     choice = forms.ChoiceField(
-        label="Amount",
-        choices=[*((str(c), f"${c // 100}") for c in CHOICES), (OTHER, "Other")],
+        label=_("Amount"),
+        choices=[*((str(c), f"${c // 100}") for c in CHOICES), (OTHER, _("Other"))],
         initial=str(DEFAULT_CENTS),
         widget=forms.RadioSelect,
     )
     other = CentsField(
-        label="Other amount, in dollars",
+        label=_("Other amount, in dollars"),
         required=False,
         least=TOP_UP_MIN_CENTS,
         most=TOP_UP_MAX_CENTS,
     )
-    method = forms.ChoiceField(label="Pay with")
+    method = forms.ChoiceField(label=_("Pay with"))
     form_id = forms.CharField(widget=forms.HiddenInput, max_length=64)
     agreed_cents = forms.IntegerField(widget=forms.HiddenInput, required=False)
     """The total, including tax, that was shown next to the button."""
@@ -75,9 +78,12 @@ class TopUpForm(forms.Form):
         kwargs["initial"] = {"form_id": new_form_id(), **kwargs.get("initial", {})}
         super().__init__(*args, **kwargs)
         saved = [(method.id, str(method)) for method in methods]
-        new = "A new card or bank account" if saved else "Card or bank account"
+        if saved:
+            new = gettext("A new card or bank account, on Stripe's page")
+        else:
+            new = gettext("Card or bank account, on Stripe's page")
         self.fields["method"] = forms.ChoiceField(
-            label="Pay with", choices=[*saved, (NEW_METHOD, f"{new}, on Stripe's page")]
+            label=_("Pay with"), choices=[*saved, (NEW_METHOD, new)]
         )
 
     def clean(self) -> dict[str, Any]:
@@ -85,7 +91,7 @@ class TopUpForm(forms.Form):
         cleaned = super().clean() or {}
         is_other = cleaned.get("choice") == OTHER
         if is_other and cleaned.get("other") is None and "other" not in self.errors:
-            self.add_error("other", "Type an amount.")
+            self.add_error("other", gettext("Enter an amount."))
         if not is_other and "choice" in cleaned:
             cleaned["other"] = int(cleaned["choice"])
         return cleaned
@@ -104,18 +110,21 @@ class TopUpForm(forms.Form):
 class AutoTopUpForm(forms.Form):
     """The settings of automatic top-ups."""
 
-    is_on = forms.BooleanField(label="Top up automatically", required=False)
+    is_on = forms.BooleanField(label=_("Top up automatically"), required=False)
     threshold_cents = CentsField(
-        label="When the balance falls under, in dollars", least=0, most=TOP_UP_MAX_CENTS
+        label=_("When the balance falls below, in dollars"), least=0, most=TOP_UP_MAX_CENTS
     )
     amount_cents = CentsField(
-        label="Top up by, in dollars", least=TOP_UP_MIN_CENTS, most=TOP_UP_MAX_CENTS
+        label=_("Top up by, in dollars"), least=TOP_UP_MIN_CENTS, most=TOP_UP_MAX_CENTS
     )
     monthly_cap_cents = CentsField(
-        label="At most per month, in dollars",
+        label=_("At most per month, in dollars"),
         least=TOP_UP_MIN_CENTS,
         most=CAP_MAX_CENTS,
-        help_text="A UTC month, tax aside. Two declines in a row stop it until you save it again.",
+        help_text=_(
+            "Per UTC month, before tax. Two declined payments in a row stop automatic top-ups"
+            " until you save again."
+        ),
     )
 
     @classmethod
@@ -137,7 +146,7 @@ class PromoCodeForm(forms.Form):
     """A promotional code."""
 
     code = forms.CharField(
-        label="Promotional code",
+        label=_("Promotional code"),
         max_length=CODE_MAX,
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "characters"}),
     )

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils.translation import gettext
+
 from billing.credit.models import Payment
 from billing.credit.selectors import payments as booked_payments
 from billing.payments.models import PaymentStatus, StripePayment
@@ -45,7 +47,7 @@ def _stripe_row(page: PageContext, payment: StripePayment) -> PaymentRow:
     return PaymentRow(
         at=payment.created_at,
         what=payment.get_purpose_display(),
-        method=str(payment.method or "Stripe's page"),
+        method=str(payment.method or gettext("Stripe's page")),
         nanos=nanos(payment.total_cents),
         status=payment.get_status_display(),
         badge=BADGES.get(PaymentStatus(payment.status), ""),
@@ -59,8 +61,8 @@ def _recorded_row(payment: Payment) -> PaymentRow:
     return PaymentRow(
         at=payment.received_at,
         what=payment.reason,
-        method="Recorded by the operator",
+        method=gettext("Recorded by the operator"),
         nanos=payment.amount_nanos,
-        status="Paid",
+        status=gettext("Paid"),
         badge="good",
     )

@@ -6,6 +6,8 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from billing.invoicing.countries import COUNTRIES
 from billing.invoicing.models import BillingProfile, ExchangeRate, Paper
@@ -25,35 +27,49 @@ class ProfileForm(forms.Form):
     """A billing profile; empty fields are left off the invoice. The service validates it."""
 
     legal_name = forms.CharField(
-        required=False, max_length=TEXT_MAX, help_text="Empty: the organization's name."
-    )
-    line1 = forms.CharField(label="Address", required=False, max_length=TEXT_MAX)
-    line2 = forms.CharField(label="Address, second line", required=False, max_length=TEXT_MAX)
-    postal_code = forms.CharField(required=False, max_length=POSTAL_CODE_MAX)
-    city = forms.CharField(required=False, max_length=TEXT_MAX)
-    region = forms.CharField(label="State or region", required=False, max_length=TEXT_MAX)
-    country = forms.ChoiceField(
+        label=_("Legal name"),
         required=False,
-        choices=[("", "Not said"), *sorted(COUNTRIES.items(), key=lambda item: item[1])],
-        help_text="Tax is that of the country and region.",
+        max_length=TEXT_MAX,
+        help_text=_("Leave empty to use the organization's name."),
+    )
+    line1 = forms.CharField(label=_("Address"), required=False, max_length=TEXT_MAX)
+    line2 = forms.CharField(label=_("Address, second line"), required=False, max_length=TEXT_MAX)
+    postal_code = forms.CharField(
+        label=_("Postal code"), required=False, max_length=POSTAL_CODE_MAX
+    )
+    city = forms.CharField(label=_("City"), required=False, max_length=TEXT_MAX)
+    region = forms.CharField(label=_("State or region"), required=False, max_length=TEXT_MAX)
+    country = forms.ChoiceField(
+        label=_("Country"),
+        required=False,
+        choices=[("", _("Not specified")), *sorted(COUNTRIES.items(), key=lambda item: item[1])],
+        help_text=_("The country and region determine the tax."),
     )
     tax_id = forms.CharField(
-        label="Tax id", required=False, max_length=TAX_ID_MAX, help_text="Such as DE123456789."
+        label=_("Tax id"),
+        required=False,
+        max_length=TAX_ID_MAX,
+        help_text=_("Such as DE123456789."),
     )
     purchase_order = forms.CharField(
-        label="Purchase order", required=False, max_length=TEXT_MAX, help_text="On every invoice."
+        label=_("Purchase order"),
+        required=False,
+        max_length=TEXT_MAX,
+        help_text=_("Shown on every invoice."),
     )
     recipients = forms.CharField(
-        label="Invoices are mailed to",
+        label=_("Send invoices to"),
         required=False,
-        help_text="Addresses, one a line. Empty: owners, admins and billing members.",
+        help_text=_(
+            "Email addresses, one per line. Leave empty for owners, admins and billing members."
+        ),
         widget=forms.Textarea(attrs={"rows": 3}),
     )
     currency = forms.ChoiceField(
-        label="Show amounts also in",
-        help_text="For information; invoices are in US dollars.",
+        label=_("Also show amounts in"),
+        help_text=_("For information only; invoices are in US dollars."),
     )
-    paper = forms.ChoiceField(choices=Paper.choices)
+    paper = forms.ChoiceField(label=_("Paper"), choices=Paper.choices)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -85,7 +101,9 @@ def billing_profile_page(page: PageContext) -> HttpResponse:
             organization=page.organization, actor=page.actor, changes=form.cleaned_data
         ),
     ):
-        messages.success(page.request, "The profile is saved; the next invoice carries it.")
+        messages.success(
+            page.request, gettext("The profile is saved. Your next invoice will use it.")
+        )
         return redirect(page.url("billing_profile"))
     return render_profile(page, form)
 

@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
@@ -101,8 +102,11 @@ def billing_automatic(page: PageContext) -> HttpResponse:
             **form.cleaned_data,
         ),
     ):
-        words = "on" if form.cleaned_data["is_on"] else "off"
-        messages.success(page.request, f"Automatic top-ups are {words}.")
+        if form.cleaned_data["is_on"]:
+            words = gettext("Automatic top-ups are on.")
+        else:
+            words = gettext("Automatic top-ups are off.")
+        messages.success(page.request, words)
         return redirect(page.url("billing"))
     return render_billing(page, automatic=form)
 
@@ -125,7 +129,8 @@ def billing_code(page: PageContext) -> HttpResponse:
         ),
     ):
         amount = format_dollars(got[0].grant.amount_nanos)
-        messages.success(page.request, f"{amount} of credit are yours.")
+        words = gettext("%(amount)s of credit was added.")
+        messages.success(page.request, words % {"amount": amount})
         return redirect(page.url("billing"))
     return render_billing(page, code=form)
 
@@ -152,9 +157,9 @@ def billing_saved(page: PageContext) -> HttpResponse:
         if session_id.startswith("cs_"):
             syncing.sync_session(session_id[:128], now=timezone.now())
     except (StripeAway, NotThere):
-        messages.info(page.request, "The method shows up here in a moment.")
+        messages.info(page.request, gettext("The payment method appears here in a moment."))
     else:
-        messages.success(page.request, "The payment method is saved.")
+        messages.success(page.request, gettext("The payment method is saved."))
     return redirect(page.url("billing"))
 
 
@@ -165,7 +170,8 @@ def billing_method_default(page: PageContext, method_id: str) -> HttpResponse:
     method = make_default(
         organization=page.organization, method_id=method_id, actor=page.actor, now=timezone.now()
     )
-    messages.success(page.request, f"{method} pays from now on.")
+    words = gettext("%(method)s is now the default payment method.")
+    messages.success(page.request, words % {"method": method})
     return redirect(page.url("billing"))
 
 
@@ -176,7 +182,7 @@ def billing_method_remove(page: PageContext, method_id: str) -> HttpResponse:
     remove_method(
         organization=page.organization, method_id=method_id, actor=page.actor, now=timezone.now()
     )
-    messages.success(page.request, "The payment method is removed.")
+    messages.success(page.request, gettext("The payment method is removed."))
     return redirect(page.url("billing"))
 
 
@@ -278,4 +284,4 @@ def mode() -> str:
 def require_money(page: PageContext, action: Permission) -> None:
     """Raise NotPermitted without the permission."""
     if not page.may(action):
-        raise NotPermitted("An owner, admin or billing member can see and do this.")
+        raise NotPermitted(gettext("Only owners, admins and billing members can see and do this."))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+from django.utils.translation import gettext
 
 from serving.contract.money import exact_dollars, format_dollars
 from serving.contract.price import Band, band_of, charge
@@ -113,10 +114,11 @@ def figures_of(timer: AnswerTimer, schedule: Sequence[Band]) -> AnswerFigures | 
 def shown(figures: AnswerFigures) -> dict[str, Any]:
     """Return the figures with formatted time and money, for the page."""
     pace = figures.tokens_per_second
+    speed = NONE if pace is None else gettext("%(pace)s tokens/s") % {"pace": f"{pace:,.0f}"}
     return {
         **msgspec.structs.asdict(figures),
         "ttft": duration(figures.ttft_seconds),
-        "pace": NONE if pace is None else f"{pace:,.0f} tokens/s",
+        "pace": speed,
         "charge": format_dollars(figures.charge_nanos),
         "charge_exact": exact_dollars(figures.charge_nanos),
     }

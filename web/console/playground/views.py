@@ -10,6 +10,8 @@ from django.http import (
     JsonResponse,
     StreamingHttpResponse,
 )
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from control.api_keys.playground import playground_secret
@@ -25,7 +27,7 @@ from web.console.playground.request import PlaygroundRequest, gateway_body, pars
 ANSWER_TOKENS = 256
 """The page's default for the longest response."""
 
-SIGNED_OUT = "You were signed out. Sign in again in another tab; this conversation stays here."
+SIGNED_OUT = _("You were signed out. Sign in again in another tab; this conversation stays here.")
 
 
 @console_page("playground")
@@ -55,14 +57,15 @@ def playground(page: PageContext) -> HttpResponse:
 async def playground_stream(request: HttpRequest, organization_id: str) -> HttpResponseBase:
     """Send a request to a model and return its response as server-sent events."""
     if not (await request.auser()).is_authenticated:
-        return refusal(401, "signed_out", SIGNED_OUT)
+        return refusal(401, "signed_out", str(SIGNED_OUT))
     try:
         call = parse_request(request.body)
         run = await sync_to_async(run_of)(request, organization_id, call)
     except msgspec.ValidationError as error:
-        return refusal(400, "invalid_value", f"That cannot be asked: {error}.")
+        words = gettext("This request is not valid: %(error)s.") % {"error": error}
+        return refusal(400, "invalid_value", words)
     except msgspec.DecodeError:
-        return refusal(400, "invalid_value", "That is no JSON.")
+        return refusal(400, "invalid_value", gettext("The request is not valid JSON."))
     except ServiceError as error:
         return refusal(error.status, error.code, error.message)
     return StreamingHttpResponse(

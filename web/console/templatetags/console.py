@@ -9,6 +9,8 @@ from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from control.accounts.trusted_devices import device_name
 from serving.contract.money import CENT_NANOS, exact_dollars, format_dollars
@@ -17,7 +19,11 @@ from web.console import formatting
 register = template.Library()
 register.filter("device", device_name)
 
-METER_LABELS = {"input": "Uncached input", "cached_input": "Cached input", "output": "Output"}
+METER_LABELS = {
+    "input": _("Uncached input"),
+    "cached_input": _("Cached input"),
+    "output": _("Output"),
+}
 
 
 @register.filter
@@ -80,7 +86,7 @@ def percent(share: float) -> str:
 def ago(at: datetime | None) -> SafeString | str:
     """Format a time relative to now, with the UTC timestamp on hover."""
     if at is None:
-        return "never"
+        return gettext("never")
     iso, exact = at.astimezone(UTC).isoformat(), formatting.moment(at)
     words = formatting.ago(at, timezone.now())
     return format_html('<time datetime="{}" title="{}">{}</time>', iso, exact, words)
@@ -95,7 +101,7 @@ def utc(at: datetime) -> str:
 @register.filter
 def meter_label(meter: str) -> str:
     """Return the label of a meter."""
-    return METER_LABELS.get(meter, meter)
+    return str(METER_LABELS.get(meter, meter))
 
 
 @register.filter

@@ -6,14 +6,15 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from django.utils.translation import gettext
+
 from billing.reading.sums import UsagePoint, UsageSums
 from serving.contract.money import format_dollars
 from web.console.formatting import count
-from web.console.usage.query import By, Metric
+from web.console.usage.query import METRICS, By, Metric
 
 NANOS = 10**9
 SERIES_MAX = 7
-OTHER = "Others"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,12 @@ def kinds_chart(starts: Sequence[datetime], points: Sequence[UsagePoint], by: By
     """Return a chart that stacks the three kinds of tokens."""
     sums_by_start = {point.bucket_at: point.sums for point in points}
     sums = [sums_by_start.get(start, UsageSums()) for start in starts]
+    uncached = [s.uncached_input_tokens for s in sums]
+    cached = [s.cached_input_tokens for s in sums]
     series = [
-        tokens_series("Uncached input", "ink-input", [s.uncached_input_tokens for s in sums]),
-        tokens_series("Cached input", "ink-cached_input", [s.cached_input_tokens for s in sums]),
-        tokens_series("Output", "ink-output", [s.output_tokens for s in sums]),
+        tokens_series(gettext("Uncached input"), "ink-input", uncached),
+        tokens_series(gettext("Cached input"), "ink-cached_input", cached),
+        tokens_series(gettext("Output"), "ink-output", [s.output_tokens for s in sums]),
     ]
     return Chart("tokens", labels(starts, by), titles(starts, by), series)
 
@@ -72,7 +75,7 @@ def metric_chart(
         amounts[group_id][point.bucket_at] += amount(point.sums, metric)
     ranked = sorted(amounts, key=lambda group_id: -sum(amounts[group_id].values()))
     merged = [
-        (names.get(g, g) or METRIC_NAME[metric], [amounts[g][s] for s in starts]) for g in ranked
+        (names.get(g, g) or str(METRICS[metric]), [amounts[g][s] for s in starts]) for g in ranked
     ]
     series = [
         metric_series(label, f"series-{index}", values, metric)
@@ -80,13 +83,10 @@ def metric_chart(
     ]
     if rest := merged[SERIES_MAX:]:
         total = [sum(column) for column in zip(*(values for _, values in rest), strict=True)]
-        series.append(metric_series(OTHER, "series-other", total, metric))
+        series.append(metric_series(gettext("Others"), "series-other", total, metric))
     return Chart(
         "usd" if metric == "cost" else metric, labels(starts, by), titles(starts, by), series
     )
-
-
-METRIC_NAME: dict[Metric, str] = {"tokens": "Tokens", "cost": "Spend", "requests": "Requests"}
 
 
 def amount(sums: UsageSums, metric: Metric) -> int:

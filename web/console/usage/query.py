@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Literal, TypeVar
 
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
 from billing.reading.days import day_of, midnight
 from billing.reading.filters import UsageFilters
 
@@ -14,14 +17,18 @@ Metric = Literal["tokens", "cost", "requests"]
 Choice = TypeVar("Choice", bound=str)
 
 DAYS_MAX: dict[By, int] = {"hour": 7, "day": 92}
-GROUPS: dict[Group, str] = {
-    "": "Nothing",
-    "model": "Model",
-    "variant": "Variant",
-    "key": "API key",
-    "project": "Project",
+GROUPS: dict[Group, Promise] = {
+    "": _("Nothing"),
+    "model": _("Model"),
+    "variant": _("Variant"),
+    "key": _("API key"),
+    "project": _("Project"),
 }
-METRICS: dict[Metric, str] = {"tokens": "Tokens", "cost": "Spend", "requests": "Requests"}
+METRICS: dict[Metric, Promise] = {
+    "tokens": _("Tokens"),
+    "cost": _("Spend"),
+    "requests": _("Requests"),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,9 @@ from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
+from django.utils.functional import Promise
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from billing.reading import selectors as reading
 from billing.reading.buckets import bucket_starts
@@ -14,10 +17,24 @@ from web.console.code_samples import CodeSamples
 from web.console.filters import Select, select
 from web.console.labels import IdLabels
 from web.console.usage.chart import Chart, kinds_chart, metric_chart
-from web.console.usage.query import GROUPS, METRICS, Metric, UsageQuery, parse_query
+from web.console.usage.query import GROUPS, METRICS, By, Group, Metric, UsageQuery, parse_query
 from web.console.usage.table import ROWS_MAX, csv_text, rows_of
 
-BYS = {"day": "Day", "hour": "Hour"}
+BYS = {"day": _("Day"), "hour": _("Hour")}
+TITLES: dict[tuple[Metric, By], Promise] = {
+    ("tokens", "day"): _("Tokens per day"),
+    ("tokens", "hour"): _("Tokens per hour"),
+    ("cost", "day"): _("Spend per day"),
+    ("cost", "hour"): _("Spend per hour"),
+    ("requests", "day"): _("Requests per day"),
+    ("requests", "hour"): _("Requests per hour"),
+}
+GROUPED_TITLES: dict[Group, Promise] = {
+    "model": _("%(title)s, by model"),
+    "variant": _("%(title)s, by variant"),
+    "key": _("%(title)s, by API key"),
+    "project": _("%(title)s, by project"),
+}
 
 
 @console_page("usage")
@@ -81,7 +98,7 @@ def query_of(page: PageContext) -> UsageQuery:
     return parse_query(page.request.GET, timezone.now().date(), metrics=metrics_of(page))
 
 
-def metrics_of(page: PageContext) -> dict[Metric, str]:
+def metrics_of(page: PageContext) -> dict[Metric, Promise]:
     """Return the metrics that the member may see."""
     return {name: label for name, label in METRICS.items() if name != "cost" or page.may_see_money}
 
@@ -96,18 +113,20 @@ def chart_of(query: UsageQuery, points: list[UsagePoint], names: IdLabels) -> Ch
 
 def title_of(query: UsageQuery) -> str:
     """Return the chart's title."""
-    grouped = f", by {GROUPS[query.group].lower().replace('api', 'API')}" if query.group else ""
-    return f"{METRICS[query.metric]} per {query.by}{grouped}"
+    title = str(TITLES[query.metric, query.by])
+    return str(GROUPED_TITLES[query.group]) % {"title": title} if query.group else title
 
 
 def selects(query: UsageQuery, names: IdLabels) -> list[Select]:
     """Return the drop-downs of the page."""
     return [
-        select("by", "Per", query.by, BYS),
-        select("group", "Group by", query.group, GROUPS),
-        select("model", "Model", query.model, names.models, "All models"),
-        select("key", "API key", query.key, names.keys, "All keys"),
-        select("project", "Project", query.project, names.projects, "All projects"),
+        select("by", gettext("Per"), query.by, BYS),
+        select("group", gettext("Group by"), query.group, GROUPS),
+        select("model", gettext("Model"), query.model, names.models, gettext("All models")),
+        select("key", gettext("API key"), query.key, names.keys, gettext("All keys")),
+        select(
+            "project", gettext("Project"), query.project, names.projects, gettext("All projects")
+        ),
     ]
 
 
