@@ -36,7 +36,7 @@ status: ## Show processes, replicas, ports and versions.
 reset: ## End it and delete its data, after asking.
 	@exec $(BIN)/penstock reset
 
-test: setup-browser ## Run the tests: unit, integration, Chromium, one platform with real vLLM (P=control/keys: one package).
+test: setup-browser ## Run the tests: unit, integration, Chromium, one platform with real vLLM (P=control/webhooks: one package).
 	@exec $(BIN)/$(PYTEST) -m "not full and not long" $(if $(P),tests/$(P),--check-budget)
 
 test-fast: setup ## The same without vLLM and Chromium.

@@ -6,6 +6,8 @@
 - Names that were retired (`tests/retired_names.txt`) are used nowhere.
 - No sentence of a docstring or comment begins without its noun ("What…", "Of…", "How long…").
 - Every relative link of the documentation leads to a file.
+- Migrations run while services of the previous version do: they lock no table for long, and rename
+  and require nothing that those services don't know.
 - Each page with a `console` block, which no test runs, has its row in `docs/contribute/testing.md`.
 
 `serving/` and `billing/` are exempt from the rules that they don't keep yet.
@@ -31,6 +33,13 @@ SAME_NAME_ALLOWED = {"Command", "User"}
 """Django finds commands by this name; SCIM names a resource after its class."""
 RETIRED = Path(__file__).with_name("retired_names.txt")
 TEXT = ("*.py", "*.md", "*.html", "*.toml", "Makefile")
+UNSAFE_OPERATIONS = {
+    "AddIndex": "AddIndexConcurrently, with atomic = False",
+    "RemoveIndex": "RemoveIndexConcurrently, with atomic = False",
+    "RenameField": "a new column, filled, and the old one dropped in a later release",
+    "RenameModel": "a new table, filled, and the old one dropped in a later release",
+    "AlterModelTable": "a new table, filled, and the old one dropped in a later release",
+}
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 CONSOLE = re.compile(r"^ *```console$", re.MULTILINE)
 HEADLESS = re.compile(
@@ -47,6 +56,7 @@ def main() -> int:
         *import_cycles(modules),
         *retired_names(),
         *headless_sentences(modules),
+        *unsafe_migrations(),
         *broken_links(),
         *untested_pages(),
     ]
@@ -120,6 +130,30 @@ def headless_sentences(modules: Mapping[str, Path]) -> Iterator[str]:
         ]
         for text in (*texts, *_comments(source)):
             yield from (f"{place} says {found[0]!r}…" for found in HEADLESS.finditer(text))
+
+
+def unsafe_migrations() -> Iterator[str]:
+    """Yield the operations of migrations, other than an app's first, that stop running services."""
+    for path in _tracked("*/migrations/0*.py"):
+        if path.name == "0001_initial.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and (reason := _danger(node)):
+                yield f"{path.relative_to(ROOT)}:{node.lineno} {reason}"
+
+
+def _danger(call: ast.Call) -> str:
+    """Return what is wrong with an operation of a migration, or nothing."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if name in UNSAFE_OPERATIONS:
+        return f"has {name}; wanted {UNSAFE_OPERATIONS[name]}"
+    if name == "AddField":
+        values = [*call.args, *(each.value for each in call.keywords if each.arg == "field")]
+        field = values[-1]
+        options = {each.arg for each in field.keywords} if isinstance(field, ast.Call) else set()
+        if not options & {"null", "db_default"}:
+            return "adds a column that the previous version doesn't fill; wanted null or db_default"
+    return ""
 
 
 def broken_links() -> Iterator[str]:

@@ -115,7 +115,7 @@ class SpendingLimitPagination(SequencePagination):
         return row.budget_id
 
 
-class SpendingLimits(GenericAPIView[Any]):
+class SpendingLimitList(GenericAPIView[Any]):
     """The spending limits of an organization."""
 
     serializer_class = SpendingLimitSerializer
@@ -155,7 +155,7 @@ class SpendingLimits(GenericAPIView[Any]):
         return shown(found, made.budget_id, status=201)
 
 
-class OneSpendingLimit(GenericAPIView[Any]):
+class SpendingLimitDetail(GenericAPIView[Any]):
     """One spending limit of an organization."""
 
     serializer_class = SpendingLimitSerializer
@@ -197,7 +197,7 @@ class OneSpendingLimit(GenericAPIView[Any]):
         return Response(status=204)
 
 
-class Alerts(GenericAPIView[Alert]):
+class AlertList(GenericAPIView[Alert]):
     """What an organization was told."""
 
     serializer_class = AlertSerializer
@@ -210,7 +210,7 @@ class Alerts(GenericAPIView[Alert]):
         return self.get_paginated_response(AlertSerializer(page, many=True).data)
 
 
-class OneAlertSettings(GenericAPIView[Any]):
+class AlertSettingsDetail(GenericAPIView[Any]):
     """When an organization is told of its balance and its spending."""
 
     serializer_class = AlertSettingsSerializer

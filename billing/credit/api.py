@@ -66,7 +66,7 @@ class OrganizationBalance(OperatorApiView):
         return self.shown(funds._asdict())
 
 
-class CreditGrants(OperatorApiView):
+class CreditGrantList(OperatorApiView):
     """The credit grants of a customer."""
 
     serializer_class = CreditGrantSerializer

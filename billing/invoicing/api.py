@@ -118,7 +118,7 @@ class ProfileSerializer(ClosedSerializer):
     collection = serializers.CharField(read_only=True)
 
 
-class Invoices(GenericAPIView[Invoice]):
+class InvoiceList(GenericAPIView[Invoice]):
     """The invoices of an organization."""
 
     serializer_class = InvoiceSerializer
@@ -133,7 +133,7 @@ class Invoices(GenericAPIView[Invoice]):
         return self.get_paginated_response(InvoiceSerializer(found, many=True).data)
 
 
-class OneInvoice(APIView):
+class InvoiceDetail(APIView):
     """One invoice."""
 
     @extend_schema(responses=WholeInvoiceSerializer)
@@ -152,7 +152,7 @@ class InvoicePdf(APIView):
         return pdf_response(request._request, invoice_for(request, organization_id, invoice_id))
 
 
-class Profile(APIView):
+class BillingProfileDetail(APIView):
     """The billing profile of an organization."""
 
     @extend_schema(responses=ProfileSerializer)

@@ -118,7 +118,7 @@ class AutoRechargeSerializer(ClosedSerializer):
     stopped_at = serializers.DateTimeField(read_only=True, allow_null=True)
 
 
-class PaymentMethods(GenericAPIView[PaymentMethod]):
+class PaymentMethodList(GenericAPIView[PaymentMethod]):
     """The saved methods of an organization."""
 
     serializer_class = PaymentMethodSerializer
@@ -144,7 +144,7 @@ class PaymentMethods(GenericAPIView[PaymentMethod]):
         return Response({"url": url}, status=201)
 
 
-class OnePaymentMethod(GenericAPIView[PaymentMethod]):
+class PaymentMethodDetail(GenericAPIView[PaymentMethod]):
     """One saved method."""
 
     serializer_class = PaymentMethodSerializer
@@ -180,7 +180,7 @@ class OnePaymentMethod(GenericAPIView[PaymentMethod]):
         return Response(status=204)
 
 
-class CreditPurchases(GenericAPIView[StripePayment]):
+class CreditPurchaseList(GenericAPIView[StripePayment]):
     """The credit purchases of an organization."""
 
     serializer_class = CreditPurchaseSerializer
@@ -212,7 +212,7 @@ class CreditPurchases(GenericAPIView[StripePayment]):
         return Response(CreditPurchaseSerializer(payment).data, status=201)
 
 
-class CreditPurchaseQuotes(GenericAPIView[StripePayment]):
+class CreditPurchaseQuoteList(GenericAPIView[StripePayment]):
     """What credit purchases would come to."""
 
     serializer_class = CreditPurchaseQuoteSerializer
@@ -229,7 +229,7 @@ class CreditPurchaseQuotes(GenericAPIView[StripePayment]):
         return Response(CreditPurchaseQuoteSerializer(quote).data)
 
 
-class OneCreditPurchase(GenericAPIView[StripePayment]):
+class CreditPurchaseDetail(GenericAPIView[StripePayment]):
     """One credit purchase."""
 
     serializer_class = CreditPurchaseSerializer
@@ -244,7 +244,7 @@ class OneCreditPurchase(GenericAPIView[StripePayment]):
         return Response(CreditPurchaseSerializer(payment).data)
 
 
-class AutoRecharge(GenericAPIView[AutoTopUp]):
+class AutoRechargeDetail(GenericAPIView[AutoTopUp]):
     """The auto-recharge of an organization."""
 
     serializer_class = AutoRechargeSerializer

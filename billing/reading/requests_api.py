@@ -109,7 +109,7 @@ class OrganizationCosts(APIView):
         return _file(request, access, query, "costs", COST_FILES, group_by=query["group_by"])
 
 
-class Requests(APIView):
+class RequestList(APIView):
     """The requests of an organization."""
 
     content_negotiation_class = FormatNegotiation
@@ -125,7 +125,7 @@ class Requests(APIView):
         return _file(request, access, query, "requests", REQUEST_FILES, with_money=with_money)
 
 
-class OneRequest(APIView):
+class RequestDetail(APIView):
     """One request of an organization."""
 
     @extend_schema(operation_id="requests_retrieve", responses=ReceiptSerializer)

@@ -18,8 +18,7 @@ from control.catalog import api as catalog
 from control.limits import api as limits
 from control.limits import operator_api as tiers
 from control.operators.views import operator_invitation
-from control.organizations import api as members
-from control.organizations import api as tenants
+from control.organizations import api as organizations
 from control.organizations import operator_api as customers
 from control.pricing import api as models
 from control.pricing import operator_api as books
@@ -53,64 +52,66 @@ DOCS: Addresses = [
     ),
 ]
 API: Addresses = [
-    path("organizations", tenants.Organizations.as_view()),
-    path(ORGANIZATION, tenants.OneOrganization.as_view()),
-    path(f"{ORGANIZATION}/deletion-preview", tenants.DeletionPreview.as_view()),
-    path(f"{ORGANIZATION}/projects", tenants.Projects.as_view()),
-    path(PROJECT, tenants.OneProject.as_view()),
-    path(f"{PROJECT}/archive", tenants.ArchiveProject.as_view()),
-    path(f"{PROJECT}/restore", tenants.RestoreProject.as_view()),
-    path(f"{ORGANIZATION}/api-keys", keys.ApiKeys.as_view()),
-    path(KEY, keys.OneApiKey.as_view()),
+    path("organizations", organizations.OrganizationList.as_view()),
+    path(ORGANIZATION, organizations.OrganizationDetail.as_view()),
+    path(f"{ORGANIZATION}/deletion-preview", organizations.DeletionPreview.as_view()),
+    path(f"{ORGANIZATION}/projects", organizations.ProjectList.as_view()),
+    path(PROJECT, organizations.ProjectDetail.as_view()),
+    path(f"{PROJECT}/archive", organizations.ArchiveProject.as_view()),
+    path(f"{PROJECT}/restore", organizations.RestoreProject.as_view()),
+    path(f"{ORGANIZATION}/api-keys", keys.ApiKeyList.as_view()),
+    path(KEY, keys.ApiKeyDetail.as_view()),
     path(f"{KEY}/rotate", keys.RotateApiKey.as_view()),
     path(f"{KEY}/revoke-previous-secrets", keys.RevokePreviousSecrets.as_view()),
     path(f"{KEY}/revoke", keys.RevokeApiKey.as_view()),
-    path(f"{ORGANIZATION}/rate-limits", limits.RateLimits.as_view()),
+    path(f"{ORGANIZATION}/rate-limits", limits.RateLimitsDetail.as_view()),
     path(f"{PROJECT}/rate-limits", limits.ProjectRateLimits.as_view()),
     path(f"{KEY}/rate-limits", limits.KeyRateLimits.as_view()),
-    path(f"{ORGANIZATION}/members", members.Members.as_view()),
-    path(f"{ORGANIZATION}/members/<str:member_id>", members.OneMember.as_view()),
-    path(f"{ORGANIZATION}/invitations", members.Invitations.as_view()),
-    path(f"{ORGANIZATION}/invitations/<str:invitation_id>", members.OneInvitation.as_view()),
-    path("invitations/accept", members.AcceptInvitation.as_view()),
-    path(f"{ORGANIZATION}/audit-events", tenants.AuditEvents.as_view()),
-    path(f"{ORGANIZATION}/webhook-endpoints", webhooks.WebhookEndpoints.as_view()),
-    path(WEBHOOK, webhooks.OneWebhookEndpoint.as_view()),
+    path(f"{ORGANIZATION}/members", organizations.MemberList.as_view()),
+    path(f"{ORGANIZATION}/members/<str:member_id>", organizations.MemberDetail.as_view()),
+    path(f"{ORGANIZATION}/invitations", organizations.InvitationList.as_view()),
+    path(
+        f"{ORGANIZATION}/invitations/<str:invitation_id>", organizations.InvitationDetail.as_view()
+    ),
+    path("invitations/accept", organizations.AcceptInvitation.as_view()),
+    path(f"{ORGANIZATION}/audit-events", organizations.AuditEventList.as_view()),
+    path(f"{ORGANIZATION}/webhook-endpoints", webhooks.WebhookEndpointList.as_view()),
+    path(WEBHOOK, webhooks.WebhookEndpointDetail.as_view()),
     path(f"{WEBHOOK}/rotate", webhooks.RotateSecret.as_view()),
     path(f"{WEBHOOK}/test", webhooks.SendTest.as_view()),
-    path(f"{WEBHOOK}/deliveries", webhooks.Deliveries.as_view()),
-    path(f"{WEBHOOK}/deliveries/<str:delivery_id>", webhooks.OneDelivery.as_view()),
+    path(f"{WEBHOOK}/deliveries", webhooks.WebhookDeliveryList.as_view()),
+    path(f"{WEBHOOK}/deliveries/<str:delivery_id>", webhooks.WebhookDeliveryDetail.as_view()),
     path(f"{WEBHOOK}/deliveries/<str:delivery_id>/resend", webhooks.ResendDelivery.as_view()),
-    path(f"{ORGANIZATION}/models", models.Models.as_view()),
-    path(f"{ORGANIZATION}/models/<path:model>", models.OneModel.as_view()),
+    path(f"{ORGANIZATION}/models", models.ModelList.as_view()),
+    path(f"{ORGANIZATION}/models/<path:model>", models.ModelDetail.as_view()),
 ]
 
 # The operators' API, for operator tokens only.
 ADMIN_API: Addresses = [
-    path("models", catalog.AdminModels.as_view()),
-    path("models/<str:model_id>", catalog.OneAdminModel.as_view()),
-    path("variants", catalog.AdminVariants.as_view()),
-    path("variants/<str:variant_id>", catalog.OneAdminVariant.as_view()),
+    path("models", catalog.AdminModelList.as_view()),
+    path("models/<str:model_id>", catalog.AdminModelDetail.as_view()),
+    path("variants", catalog.AdminVariantList.as_view()),
+    path("variants/<str:variant_id>", catalog.AdminVariantDetail.as_view()),
     path("variants/<str:variant_id>/publish", catalog.PublishVariant.as_view()),
     path("variants/<str:variant_id>/withdraw", catalog.WithdrawVariant.as_view()),
-    path("deployments", catalog.AdminDeployments.as_view()),
-    path("deployments/<str:deployment_id>", catalog.OneAdminDeployment.as_view()),
-    path("price-books", books.PriceBooks.as_view()),
-    path("price-books/<str:book_id>", books.OnePriceBook.as_view()),
-    path("price-books/<str:book_id>/prices", books.PriceBookPrices.as_view()),
-    path("price-books/<str:book_id>/prices/<str:price_id>", books.PriceBookPrice.as_view()),
+    path("deployments", catalog.AdminDeploymentList.as_view()),
+    path("deployments/<str:deployment_id>", catalog.AdminDeploymentDetail.as_view()),
+    path("price-books", books.PriceBookList.as_view()),
+    path("price-books/<str:book_id>", books.PriceBookDetail.as_view()),
+    path("price-books/<str:book_id>/prices", books.PriceBookPriceList.as_view()),
+    path("price-books/<str:book_id>/prices/<str:price_id>", books.PriceBookPriceDetail.as_view()),
     path("price-books/<str:book_id>/publish", books.PublishPriceBook.as_view()),
     path("price-books/<str:book_id>/cancel", books.CancelPriceBook.as_view()),
-    path("organizations", customers.AdminOrganizations.as_view()),
-    path(ORGANIZATION, customers.OneAdminOrganization.as_view()),
+    path("organizations", customers.AdminOrganizationList.as_view()),
+    path(ORGANIZATION, customers.AdminOrganizationDetail.as_view()),
     path(f"{ORGANIZATION}/suspend", customers.SuspendOrganization.as_view()),
     path(f"{ORGANIZATION}/resume", customers.ResumeOrganization.as_view()),
     path(f"{ORGANIZATION}/terms", customers.OrganizationTerms.as_view()),
     path(f"{ORGANIZATION}/rate-limits", tiers.AdminRateLimits.as_view()),
-    path("usage-tiers", tiers.UsageTiers.as_view()),
-    path("usage-tiers/<str:tier_id>", tiers.OneUsageTier.as_view()),
+    path("usage-tiers", tiers.UsageTierList.as_view()),
+    path("usage-tiers/<str:tier_id>", tiers.UsageTierDetail.as_view()),
     path("usage-tiers/<str:tier_id>/models/<str:model_id>", tiers.UsageTierModel.as_view()),
-    path("audit-events", audit.AdminAuditEvents.as_view()),
+    path("audit-events", audit.AdminAuditEventList.as_view()),
 ]
 
 urlpatterns: Addresses = [

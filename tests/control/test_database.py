@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from django.apps import apps
 from django.core.management import CommandError, call_command
-from django.db import ProgrammingError, connection, transaction
+from django.db import ProgrammingError, connection, connections, transaction
 from psycopg import sql
 
 from control.db.privileges import (
@@ -18,6 +18,7 @@ from control.db.privileges import (
     grant,
     privilege_violations,
 )
+from control.management.commands import upgrade
 from control.organizations.models import Project
 from tests.fixtures.environment import APP, OWNER
 from tests.fixtures.organizations import SeededOrganization
@@ -101,6 +102,22 @@ def test_a_database_of_another_version_is_refused(owner_connection: psycopg.Conn
     with pytest.raises(CommandError, match=r"doesn't have, such as credit\.0002_authorization\."):
         prepare()
     assert rights() == before
+
+
+@alone
+def test_an_upgrade_gives_up_a_table_that_stays_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def migrate(*_: object, **__: object) -> None:
+        with connections["owner"].cursor() as cursor:
+            cursor.execute("ALTER TABLE audit_event ADD COLUMN more int")
+
+    monkeypatch.setattr(upgrade, "call_command", migrate)
+    monkeypatch.setattr(upgrade, "LOCK_SECONDS_MAX", 1)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM audit_event")
+        with pytest.raises(CommandError, match="A table stayed locked"):
+            prepare()
+        cursor.execute("SELECT * FROM audit_event")
+        assert "more" not in {column.name for column in cursor.description}
 
 
 @alone

@@ -95,7 +95,7 @@ class RotationSerializer(ClosedSerializer):
     previous_secret_ends_at = serializers.DateTimeField(required=False, allow_null=True)
 
 
-class ApiKeys(GenericAPIView[ApiKey]):
+class ApiKeyList(GenericAPIView[ApiKey]):
     """The API keys of an organization."""
 
     serializer_class = ApiKeySerializer
@@ -119,7 +119,7 @@ class ApiKeys(GenericAPIView[ApiKey]):
         return Response({**ApiKeySerializer(key).data, "secret": secret}, status=201)
 
 
-class OneApiKey(GenericAPIView[ApiKey]):
+class ApiKeyDetail(GenericAPIView[ApiKey]):
     """One API key."""
 
     serializer_class = ApiKeySerializer

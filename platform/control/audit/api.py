@@ -62,7 +62,7 @@ class AdminAuditEventSerializer(AuditEventSerializer):
     )
 
 
-class AdminAuditEvents(OperatorApiView):
+class AdminAuditEventList(OperatorApiView):
     """The audit events of the platform and of all customers."""
 
     serializer_class = AdminAuditEventSerializer

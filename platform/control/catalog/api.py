@@ -104,7 +104,7 @@ class VariantFilterSerializer(OperatorSerializer):
     variant_id = serializers.CharField(required=False)
 
 
-class AdminModels(OperatorApiView):
+class AdminModelList(OperatorApiView):
     """All models."""
 
     serializer_class = AdminModelSerializer
@@ -123,7 +123,7 @@ class AdminModels(OperatorApiView):
         return self.shown(services.create_model(actor=self.actor, **values), status=201)
 
 
-class OneAdminModel(OperatorApiView):
+class AdminModelDetail(OperatorApiView):
     """One model."""
 
     serializer_class = AdminModelSerializer
@@ -142,7 +142,7 @@ class OneAdminModel(OperatorApiView):
         return self.shown(services.update_model(actor=self.actor, model=model, changes=changes))
 
 
-class AdminVariants(OperatorApiView):
+class AdminVariantList(OperatorApiView):
     """All variants."""
 
     serializer_class = AdminVariantSerializer
@@ -161,7 +161,7 @@ class AdminVariants(OperatorApiView):
         return self.shown(services.create_variant(actor=self.actor, **values), status=201)
 
 
-class OneAdminVariant(OperatorApiView):
+class AdminVariantDetail(OperatorApiView):
     """One variant."""
 
     serializer_class = AdminVariantSerializer
@@ -211,7 +211,7 @@ class WithdrawVariant(OperatorApiView):
         return self.shown(services.withdraw_variant(actor=self.actor, variant=variant))
 
 
-class AdminDeployments(OperatorApiView):
+class AdminDeploymentList(OperatorApiView):
     """All deployments."""
 
     serializer_class = AdminDeploymentSerializer
@@ -232,7 +232,7 @@ class AdminDeployments(OperatorApiView):
         return self.shown(services.create_deployment(actor=self.actor, **values), status=201)
 
 
-class OneAdminDeployment(OperatorApiView):
+class AdminDeploymentDetail(OperatorApiView):
     """One deployment."""
 
     serializer_class = AdminDeploymentSerializer

@@ -81,7 +81,7 @@ class OwnRatesSerializer(serializers.Serializer[Any]):
     use = UseSerializer(many=True)
 
 
-class RateLimits(GenericAPIView[Any]):
+class RateLimitsDetail(GenericAPIView[Any]):
     """The rate limits of an organization."""
 
     serializer_class = OrganizationRatesSerializer

@@ -92,7 +92,7 @@ class AdminRateLimitsSerializer(OperatorSerializer):
     limits = EffectiveLimitsSerializer(many=True)
 
 
-class UsageTiers(OperatorApiView):
+class UsageTierList(OperatorApiView):
     """All usage tiers."""
 
     serializer_class = UsageTierSerializer
@@ -119,7 +119,7 @@ class UsageTiers(OperatorApiView):
         return self.shown(tier, status=201)
 
 
-class OneUsageTier(OperatorApiView):
+class UsageTierDetail(OperatorApiView):
     """One usage tier."""
 
     serializer_class = UsageTierSerializer

@@ -93,7 +93,7 @@ class ProjectSerializer(ClosedSerializer):
     archived_at = serializers.DateTimeField(read_only=True, allow_null=True)
 
 
-class Organizations(GenericAPIView[Organization]):
+class OrganizationList(GenericAPIView[Organization]):
     """The organizations of the caller."""
 
     serializer_class = OrganizationSerializer
@@ -117,7 +117,7 @@ class Organizations(GenericAPIView[Organization]):
         return Response(OrganizationSerializer(organization).data, status=201)
 
 
-class OneOrganization(GenericAPIView[Organization]):
+class OrganizationDetail(GenericAPIView[Organization]):
     """One organization of the caller."""
 
     serializer_class = OrganizationSerializer
@@ -193,7 +193,7 @@ class DeletionPreview(GenericAPIView[Organization]):
         return Response(DeletionPreviewSerializer(data).data)
 
 
-class Projects(GenericAPIView[Project]):
+class ProjectList(GenericAPIView[Project]):
     """The projects of an organization."""
 
     serializer_class = ProjectSerializer
@@ -216,7 +216,7 @@ class Projects(GenericAPIView[Project]):
         return Response(ProjectSerializer(project).data, status=201)
 
 
-class OneProject(GenericAPIView[Project]):
+class ProjectDetail(GenericAPIView[Project]):
     """One project of an organization."""
 
     serializer_class = ProjectSerializer
@@ -304,7 +304,7 @@ class AcceptanceSerializer(ClosedSerializer):
     secret = serializers.CharField(max_length=SECRET_MAX)
 
 
-class Members(GenericAPIView[Membership]):
+class MemberList(GenericAPIView[Membership]):
     """The members of an organization."""
 
     serializer_class = MemberSerializer
@@ -317,7 +317,7 @@ class Members(GenericAPIView[Membership]):
         return self.get_paginated_response(MemberSerializer(page, many=True).data)
 
 
-class OneMember(GenericAPIView[Membership]):
+class MemberDetail(GenericAPIView[Membership]):
     """One member of an organization."""
 
     serializer_class = MemberSerializer
@@ -347,7 +347,7 @@ class OneMember(GenericAPIView[Membership]):
         return Response(status=204)
 
 
-class Invitations(GenericAPIView[Invitation]):
+class InvitationList(GenericAPIView[Invitation]):
     """The open invitations of an organization."""
 
     serializer_class = InvitationSerializer
@@ -371,7 +371,7 @@ class Invitations(GenericAPIView[Invitation]):
         return Response(InvitationSerializer(invitation).data, status=201)
 
 
-class OneInvitation(GenericAPIView[Invitation]):
+class InvitationDetail(GenericAPIView[Invitation]):
     """One open invitation."""
 
     serializer_class = InvitationSerializer
@@ -402,7 +402,7 @@ class AcceptInvitation(GenericAPIView[Invitation]):
         return Response(MemberSerializer(membership).data, status=201)
 
 
-class AuditEvents(GenericAPIView[AuditEvent]):
+class AuditEventList(GenericAPIView[AuditEvent]):
     """The audit log of an organization."""
 
     serializer_class = AuditEventSerializer

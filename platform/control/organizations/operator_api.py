@@ -49,7 +49,7 @@ class OrganizationFilterSerializer(OperatorSerializer):
     status = serializers.ChoiceField(OrganizationStatus.choices, required=False)
 
 
-class AdminOrganizations(OperatorApiView):
+class AdminOrganizationList(OperatorApiView):
     """All customers."""
 
     serializer_class = AdminOrganizationSerializer
@@ -65,7 +65,7 @@ class AdminOrganizations(OperatorApiView):
         )
 
 
-class OneAdminOrganization(OperatorApiView):
+class AdminOrganizationDetail(OperatorApiView):
     """One customer."""
 
     serializer_class = AdminOrganizationSerializer

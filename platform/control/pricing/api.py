@@ -105,7 +105,7 @@ class ModelSerializer(ClosedSerializer):
         return VariantSerializer(offers(model, schedules), many=True).data
 
 
-class Models(GenericAPIView[Model]):
+class ModelList(GenericAPIView[Model]):
     """The models that an organization may use."""
 
     serializer_class = ModelSerializer
@@ -119,7 +119,7 @@ class Models(GenericAPIView[Model]):
         return self.get_paginated_response(shown)
 
 
-class OneModel(GenericAPIView[Model]):
+class ModelDetail(GenericAPIView[Model]):
     """One model."""
 
     serializer_class = ModelSerializer

@@ -95,7 +95,7 @@ class PriceBookFilterSerializer(OperatorSerializer):
     organization_id = serializers.CharField(required=False)
 
 
-class PriceBooks(OperatorApiView):
+class PriceBookList(OperatorApiView):
     """All price books."""
 
     serializer_class = PriceBookSerializer
@@ -114,7 +114,7 @@ class PriceBooks(OperatorApiView):
         return self.shown(services.draft_book(actor=self.actor, **values), status=201)
 
 
-class OnePriceBook(OperatorApiView):
+class PriceBookDetail(OperatorApiView):
     """One price book."""
 
     serializer_class = FullPriceBookSerializer
@@ -133,7 +133,7 @@ class OnePriceBook(OperatorApiView):
         return self.shown(services.update_book(actor=self.actor, book=book, changes=changes))
 
 
-class PriceBookPrices(OperatorApiView):
+class PriceBookPriceList(OperatorApiView):
     """The prices of a draft."""
 
     serializer_class = AdminPriceSerializer
@@ -148,7 +148,7 @@ class PriceBookPrices(OperatorApiView):
         return self.shown(services.set_price(actor=self.actor, book=book, **values))
 
 
-class PriceBookPrice(OperatorApiView):
+class PriceBookPriceDetail(OperatorApiView):
     """One price of a draft."""
 
     serializer_class = AdminPriceSerializer

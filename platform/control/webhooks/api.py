@@ -86,7 +86,7 @@ class WebhookDeliveryDetailSerializer(WebhookDeliverySerializer):
     attempts = WebhookAttemptSerializer(many=True)
 
 
-class WebhookEndpoints(GenericAPIView[WebhookEndpoint]):
+class WebhookEndpointList(GenericAPIView[WebhookEndpoint]):
     """The webhook endpoints of an organization."""
 
     serializer_class = WebhookEndpointSerializer
@@ -112,7 +112,7 @@ class WebhookEndpoints(GenericAPIView[WebhookEndpoint]):
         return Response({**WebhookEndpointSerializer(endpoint).data, "secret": secret}, status=201)
 
 
-class OneWebhookEndpoint(GenericAPIView[WebhookEndpoint]):
+class WebhookEndpointDetail(GenericAPIView[WebhookEndpoint]):
     """One webhook endpoint."""
 
     serializer_class = WebhookEndpointSerializer
@@ -166,7 +166,7 @@ class SendTest(GenericAPIView[WebhookDelivery]):
         return Response(WebhookDeliverySerializer(delivery).data, status=202)
 
 
-class Deliveries(GenericAPIView[WebhookDelivery]):
+class WebhookDeliveryList(GenericAPIView[WebhookDelivery]):
     """The messages sent to an endpoint in the last 60 days."""
 
     serializer_class = WebhookDeliverySerializer
@@ -179,7 +179,7 @@ class Deliveries(GenericAPIView[WebhookDelivery]):
         return self.get_paginated_response(WebhookDeliverySerializer(page, many=True).data)
 
 
-class OneDelivery(GenericAPIView[WebhookDelivery]):
+class WebhookDeliveryDetail(GenericAPIView[WebhookDelivery]):
     """One delivery."""
 
     serializer_class = WebhookDeliveryDetailSerializer

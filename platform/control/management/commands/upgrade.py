@@ -3,9 +3,10 @@ republish outdated feed records of organizations, projects and keys."""
 
 from django.apps import apps
 from django.core.management import BaseCommand, CommandError, call_command
-from django.db import connections, transaction
+from django.db import OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.loader import MigrationLoader
+from psycopg.errors import LockNotAvailable
 
 from control.db.privileges import (
     declared_privileges,
@@ -16,6 +17,11 @@ from control.db.privileges import (
 )
 from control.management.republishing import republish_outdated
 
+LOCK_SECONDS_MAX = 10
+LOCKED = (
+    f"A table stayed locked for {LOCK_SECONDS_MAX} s. The migrations before it are applied. Wait"
+    " for the long transaction to end, or end it, and run `penstock upgrade` again."
+)
 OTHER_VERSION = (
     "This database was made by another development version of Penstock and can't be upgraded: it"
     " has migrations that this version doesn't have, such as {}. Delete a local platform's data"
@@ -34,11 +40,12 @@ class Command(BaseCommand):
     def handle(self, **options: object) -> None:
         """Upgrade the database.
 
-        Raises CommandError for a database of another development version or wrong privileges.
+        Raises CommandError for a database of another development version, a table that stays
+        locked, or wrong privileges.
         """
         owner, app = connections["owner"], connections["default"]
         _check_history(owner)
-        call_command("migrate", database=owner.alias, interactive=False, verbosity=0)
+        _migrate(owner)
         name = _role(app)
         if name == _role(owner):
             self.stdout.write("Migrated. One role for everything: no rights to grant or verify.")
@@ -61,6 +68,22 @@ class Command(BaseCommand):
         if violations:
             raise CommandError("\n".join(violations))
         self.stdout.write(f"Migrated; {name} has its rights and no more.")
+
+
+def _migrate(owner: BaseDatabaseWrapper) -> None:
+    """Apply the migrations. One that waits for a lock makes all others wait behind it, services
+    too, so it gives up soon."""
+    with owner.cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, false)", [f"{LOCK_SECONDS_MAX}s"])
+    try:
+        call_command("migrate", database=owner.alias, interactive=False, verbosity=0)
+    except OperationalError as error:
+        if isinstance(error.__cause__, LockNotAvailable):
+            raise CommandError(LOCKED) from error
+        raise
+    finally:
+        with owner.cursor() as cursor:
+            cursor.execute("RESET lock_timeout")
 
 
 def _check_history(owner: BaseDatabaseWrapper) -> None:

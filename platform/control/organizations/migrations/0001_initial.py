@@ -26,7 +26,7 @@ class Migration(migrations.Migration):
                 ('spend_limit_nanos', models.BigIntegerField(blank=True, null=True)),
                 ('weight', models.PositiveIntegerField(default=1, help_text='Share of a busy pool.', validators=[django.core.validators.MaxValueValidator(1000000000)])),
                 ('cache_salt_id', models.CharField(default=control.organizations.models.new_cache_salt_id, max_length=64)),
-                ('takes_idempotency_keys', models.BooleanField(default=False, help_text='Whether answers are kept for a day, to be given again.')),
+                ('idempotency_enabled', models.BooleanField(default=False, help_text='Whether answers are kept for a day, to be given again.')),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
             ],
             options={

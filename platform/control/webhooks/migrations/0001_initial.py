@@ -35,7 +35,7 @@ class Migration(migrations.Migration):
             name='WebhookAttempt',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', models.DateTimeField()),
+                ('created_at', models.DateTimeField()),
                 ('duration_ms', models.PositiveIntegerField()),
                 ('status', models.PositiveSmallIntegerField(null=True)),
                 ('error', models.CharField(blank=True, max_length=200)),
@@ -52,7 +52,7 @@ class Migration(migrations.Migration):
                 ('id', models.CharField(default=control.webhooks.models.new_endpoint_id, max_length=64, primary_key=True, serialize=False)),
                 ('url', models.CharField(max_length=2000)),
                 ('description', models.CharField(blank=True, max_length=200)),
-                ('kinds', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=64), size=None)),
+                ('event_types', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=64), size=None)),
                 ('is_enabled', models.BooleanField(default=True)),
                 ('disabled_reason', models.CharField(blank=True, max_length=200)),
                 ('failing_since', models.DateTimeField(null=True)),
@@ -73,7 +73,7 @@ class Migration(migrations.Migration):
             name='WebhookEvent',
             fields=[
                 ('id', models.CharField(default=control.webhooks.models.new_event_id, max_length=64, primary_key=True, serialize=False)),
-                ('kind', models.CharField(max_length=64)),
+                ('event_type', models.CharField(max_length=64)),
                 ('key', models.CharField(max_length=200)),
                 ('body', models.TextField()),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
@@ -111,7 +111,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='webhookendpoint',
-            constraint=models.CheckConstraint(condition=models.Q(('kinds__len__gte', 1)), name='endpoint_is_told_something'),
+            constraint=models.CheckConstraint(condition=models.Q(('event_types__len__gte', 1)), name='endpoint_is_told_something'),
         ),
         migrations.AddConstraint(
             model_name='webhookendpoint',
@@ -123,7 +123,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='webhookevent',
-            constraint=models.UniqueConstraint(fields=('organization', 'kind', 'key'), name='webhook_event_is_unique'),
+            constraint=models.UniqueConstraint(fields=('organization', 'event_type', 'key'), name='webhook_event_is_unique'),
         ),
         pgtrigger.migrations.AddTrigger(
             model_name='webhookevent',
