@@ -1,6 +1,7 @@
 """The Django app of alerts."""
 
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
 
 from control.permissions import Permission
 
@@ -10,5 +11,5 @@ class AlertsConfig(AppConfig):
 
     name = "billing.alerts"
     label = "alerts"
-    verbose_name = "Alerts"
+    verbose_name = _("Alerts")
     change_permission = Permission.FINANCE_WRITE

@@ -3,6 +3,7 @@
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
 
 ID_MAX = 64
 BUDGET_ID_MAX = 80
@@ -11,9 +12,9 @@ BUDGET_ID_MAX = 80
 class AlertKind(models.TextChoices):
     """What happened, as webhooks call it."""
 
-    REACHED = "spending_limit.reached", "Budget reached"
-    LOW = "balance.low", "Balance low"
-    UNUSUAL = "spending.unusual", "Unusual spending"
+    REACHED = "spending_limit.reached", _("Spending limit reached")
+    LOW = "balance.low", _("Balance low")
+    UNUSUAL = "spending.unusual", _("Unusual spending")
 
 
 class Thresholds(models.Model):

@@ -1,6 +1,7 @@
 """The Django app of collection."""
 
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
 
 from control.permissions import Permission
 
@@ -10,7 +11,7 @@ class CollectionConfig(AppConfig):
 
     name = "billing.collection"
     label = "collection"
-    verbose_name = "Collection"
+    verbose_name = _("Collection")
     deliveries = "billing.collection.deliveries"
     change_permission = Permission.FINANCE_WRITE
     append_only = ("collection_step",)

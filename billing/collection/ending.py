@@ -4,6 +4,8 @@ from it afterwards. Its books stay."""
 from datetime import datetime
 from typing import Any
 
+from django.utils.translation import gettext
+
 from billing.collection.selectors import on_its_way_cents
 from billing.credit.selectors import balance_nanos, owed_nanos
 from billing.invoicing import selectors as invoicing
@@ -40,20 +42,24 @@ def _on_end_asked(
     found = []
     owed = to_pay_nanos(organization.id)
     if owed:
-        words = f"{format_dollars(owed)} is owed: it is paid first, or invoiced and then paid."
+        words = gettext(
+            "%(amount)s is owed. Pay it first; what is not yet invoiced can be paid once it is."
+        ) % {"amount": format_dollars(owed)}
         found.append(DeletionEffect(words, is_obstacle=True))
     coming = on_its_way_cents(organization.id, now)
     if coming:
-        words = f"A payment of {format_dollars(coming * CENT_NANOS)} is on its way: wait for it."
+        words = gettext("A payment of %(amount)s is pending. Wait until it has arrived.") % {
+            "amount": format_dollars(coming * CENT_NANOS)
+        }
         found.append(DeletionEffect(words, is_obstacle=True))
     credit = balance_nanos(organization.id)
     if credit > 0:
-        words = (
-            f"{format_dollars(credit)} of credit is left and can't be spent any more. Ask support"
-            " first for what you paid and did not use."
-        )
+        words = gettext(
+            "%(amount)s of credit is left and can't be used after the deletion. To get back what"
+            " you paid and did not use, contact support first."
+        ) % {"amount": format_dollars(credit)}
         found.append(DeletionEffect(words))
-    return [*found, DeletionEffect("Invoices, usage and the audit stay in the operator's books.")]
+    return [*found, DeletionEffect(gettext("Invoices, usage records and the audit log are kept."))]
 
 
 def _on_end(sender: object, organization: Organization, **_: Any) -> list[FeedRef]:

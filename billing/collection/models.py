@@ -3,6 +3,7 @@ every step that was taken."""
 
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
 
 from control.db.models import ID_MAX, append_only
 from control.organizations.models import Organization
@@ -15,20 +16,20 @@ class StepKind(models.TextChoices):
     """What a scheduled step does: charge the saved method, or remind where there is none; serve
     prepaid money alone; refuse all requests."""
 
-    RETRY = "retry", "Charge or remind"
-    LIMIT = "limit", "Limit the service"
-    SUSPEND = "suspend", "Suspend"
+    RETRY = "retry", _("Charge or remind")
+    LIMIT = "limit", _("Limit the service")
+    SUSPEND = "suspend", _("Suspend")
 
 
 class State(models.TextChoices):
     """How far an organization is. `GRACE` is after the last charge, before the first measure."""
 
-    CURRENT = "current", "Nothing overdue"
-    RETRYING = "retrying", "Being charged or reminded"
-    GRACE = "grace", "Grace"
-    LIMITED = "limited", "Limited"
-    SUSPENDED = "suspended", "Suspended"
-    WRITTEN_OFF = "written_off", "Written off"
+    CURRENT = "current", _("Nothing overdue")
+    RETRYING = "retrying", _("Being charged or reminded")
+    GRACE = "grace", _("Grace")
+    LIMITED = "limited", _("Limited")
+    SUSPENDED = "suspended", _("Suspended")
+    WRITTEN_OFF = "written_off", _("Written off")
 
 
 class ScheduledStep(models.Model):
@@ -88,7 +89,7 @@ class Case(models.Model):
     organization = models.OneToOneField(
         Organization, models.PROTECT, primary_key=True, related_name="+"
     )
-    state = models.CharField(max_length=16, choices=State, default=State.CURRENT)
+    state = models.CharField("status", max_length=16, choices=State, default=State.CURRENT)
     round = models.PositiveIntegerField(default=0)
     invoice_id = models.CharField(max_length=ID_MAX, blank=True)
     """The oldest invoice that is overdue and undisputed, from whose day steps are counted."""

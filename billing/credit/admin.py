@@ -134,7 +134,7 @@ class CreditGrantAdmin(OnceAdmin):
     def reverse(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Take back what is left of a grant that was given by mistake."""
         grant = grant_with_account(unquote(object_id))
-        words = gettext("The %(amount)s left of this grant are taken back.")
+        words = gettext("The %(amount)s left of this grant is withdrawn.")
         words %= {"amount": exact_dollars(grant.remaining_nanos)}
         verb = partial(reverse_grant, grant_id=grant.id, now=timezone.now())
         return decide(self, request, grant, Decision(_("Reverse"), words, ReasonForm, verb))

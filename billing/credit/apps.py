@@ -1,6 +1,7 @@
 """The Django app of credit."""
 
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
 
 from control.permissions import Permission
 
@@ -10,7 +11,7 @@ class CreditConfig(AppConfig):
 
     name = "billing.credit"
     label = "credit"
-    verbose_name = "Credit"
+    verbose_name = _("Credit")
     deliveries = "billing.credit.deliveries"
     change_permission = Permission.FINANCE_WRITE
 

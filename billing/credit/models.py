@@ -4,6 +4,7 @@ of which locks budgets by id, then leases by id, and computes from what it locke
 
 from django.db import models
 from django.db.models import F, Q
+from django.utils.translation import gettext_lazy as _
 
 from billing.ledger.models import Account
 from control.db.models import append_only
@@ -26,19 +27,19 @@ class BudgetKind(models.TextChoices):
     """What a budget limits: all that an organization may spend, or what it, a project or a key
     may spend in a period."""
 
-    BALANCE = "balance", "Balance"
-    ORGANIZATION = "organization", "Organization"
-    PROJECT = "project", "Project"
-    KEY = "key", "API key"
+    BALANCE = "balance", _("Balance")
+    ORGANIZATION = "organization", _("Organization")
+    PROJECT = "project", _("Project")
+    KEY = "key", _("API key")
 
 
 class Period(models.TextChoices):
     """How long a budget's periods are, all of UTC; weeks begin on Monday."""
 
-    LIFETIME = "lifetime", "Without end"
-    MONTH = "month", "Monthly"
-    WEEK = "week", "Weekly"
-    DAY = "day", "Daily"
+    LIFETIME = "lifetime", _("Lifetime")
+    MONTH = "month", _("Monthly")
+    WEEK = "week", _("Weekly")
+    DAY = "day", _("Daily")
 
 
 FINE = (Period.WEEK, Period.DAY)
@@ -48,8 +49,8 @@ FINE = (Period.WEEK, Period.DAY)
 class GrantKind(models.TextChoices):
     """Where the credit comes from: the operator's favour, or the customer's payment."""
 
-    PROMOTIONAL = "promotional", "Promotional"
-    PREPAID = "prepaid", "Prepaid"
+    PROMOTIONAL = "promotional", _("Promotional")
+    PREPAID = "prepaid", _("Prepaid")
 
 
 class Budget(models.Model):

@@ -28,7 +28,7 @@ from billing.economics.replay_runs import (
 from billing.economics.tasks import replay
 from billing.reading.selectors import variant_names
 from control.admin.base import ReadOnlyAdmin, operator
-from control.admin.fields import NOTHING
+from control.admin.fields import NOTHING, displayed
 from control.errors import ServiceError
 from control.organizations.selectors import organizations
 from control.permissions import Actor
@@ -47,10 +47,12 @@ HEAD = (
 class ReplayRunAdmin(ReadOnlyAdmin):
     """Replays, the newest first."""
 
-    list_display = ("__str__", "state", "requested_by", "requested_at")
+    list_display = ("__str__", "status", "requested_by", "requested_at")
     list_select_related = ("book",)
     fields = ("book", "first_day", "last_day")
     show_full_result_count = False
+
+    status = displayed("state", _("Status"))
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Allow operators who may add replays."""

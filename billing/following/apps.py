@@ -1,6 +1,7 @@
 """The Django app of the followers."""
 
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
 
 from control.permissions import Permission
 
@@ -10,7 +11,7 @@ class FollowingConfig(AppConfig):
 
     name = "billing.following"
     label = "following"
-    verbose_name = "Following"
+    verbose_name = _("Usage processing")
     change_permission = Permission.FINANCE_WRITE
     append_only = ("following_seal", "following_proof")
 

@@ -1,6 +1,7 @@
 """The Django app of invoicing."""
 
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
 
 from control.permissions import Permission
 
@@ -10,7 +11,7 @@ class InvoicingConfig(AppConfig):
 
     name = "billing.invoicing"
     label = "invoicing"
-    verbose_name = "Invoicing"
+    verbose_name = _("Invoicing")
     deliveries = "billing.invoicing.deliveries"
     change_permission = Permission.FINANCE_WRITE
     append_only = (

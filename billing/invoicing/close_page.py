@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -13,6 +13,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from billing.invoicing import closes, selectors
 from billing.invoicing.models import Invoice
@@ -29,6 +31,9 @@ from control.admin.base import OperatorPage, operator
 from control.errors import ServiceError
 from control.organizations.selectors import organizations
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 SHOWN_MAX = 100
 """Organizations of a dry run on the page; `penstock billing close-month --dry-run` prints all."""
 
@@ -37,9 +42,9 @@ SHOWN_MAX = 100
 class Check:
     """What must hold before a month is closed."""
 
-    words: str
+    words: "StrOrPromise"
     holds: bool
-    detail: str = ""
+    detail: "StrOrPromise" = ""
     stops: bool = False
     """Whether nothing is closed before it holds."""
 
@@ -47,10 +52,10 @@ class Check:
 class ClosePage(OperatorPage):
     """Closing a month."""
 
-    title = "Close of the month"
-    purpose = (
-        "An invoice for each organization that used anything in a month. It runs by itself an hour"
-        " or so after the month's end; run again, it goes on with what is left."
+    title = _("Close of the month")
+    purpose = _(
+        "Creates an invoice for each organization with usage in a month. It runs automatically"
+        " about an hour after the month ends; run again, it continues with what is left."
     )
     permission_required = "invoicing.view_close"
     template_name = "invoicing/close.html"
@@ -94,7 +99,11 @@ class ClosePage(OperatorPage):
             messages.error(request, error.message)
             return redirect(request.get_full_path())
         transaction.on_commit(close_months.delay, robust=True)
-        messages.success(request, f"{period} is being closed. Reload to see how far it is.")
+        messages.success(
+            request,
+            gettext("%(month)s is being closed. Reload this page to see the progress.")
+            % {"month": period},
+        )
         return redirect(f"{reverse('admin:invoicing_month')}?period={period}")
 
 
@@ -117,10 +126,10 @@ def checks_of(period: Period) -> tuple[list[str], list[Check]]:
     entity = selectors.default_legal_entity()
     named_entity = entity is not None and bool(entity.address)
     return due, [
-        Check("The month is over, its days are closed and all of its usage is booked", not refusal,
-              refusal, stops=True),
-        Check("A legal entity with an address is set up", named_entity,
-              "" if named_entity else "Invoices would have no sender's address."),
+        Check(_("The month is over, its days are sealed and all of its usage is recorded"),
+              not refusal, refusal, stops=True),
+        Check(_("A legal entity with an address is set up"), named_entity,
+              "" if named_entity else _("Invoices would have no sender's address.")),
     ]  # fmt: skip
 
 

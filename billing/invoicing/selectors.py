@@ -3,11 +3,12 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from django.db import connection
 from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet, Subquery, Sum, Value
 from django.db.models.functions import Coalesce
+from django.utils.translation import gettext_lazy as _
 
 from billing.invoicing.models import (
     BillingProfile,
@@ -22,18 +23,21 @@ from control.errors import Conflict, ObjectNotFound
 from control.organizations.models import Organization
 from serving.contract.money import CENT_NANOS, cents
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 NO_NOTE = "There is no such credit note."
 BY_WRITE_OFF = "write_off"
 """The cause of what settled an invoice and is no payment."""
 WRITTEN_OFF = Q(cause=BY_WRITE_OFF)
 State = Literal["open", "overdue", "disputed", "paid", "written_off", "void"]
-STATE_LABELS: dict[State, str] = {
-    "open": "Open",
-    "overdue": "Overdue",
-    "disputed": "Disputed",
-    "paid": "Paid",
-    "written_off": "Written off",
-    "void": "Taken back",
+STATE_LABELS: dict[State, "StrOrPromise"] = {
+    "open": _("Open"),
+    "overdue": _("Overdue"),
+    "disputed": _("Disputed"),
+    "paid": _("Paid"),
+    "written_off": _("Written off"),
+    "void": _("Void"),
 }
 
 # What lowers a receivable, and is neither usage nor an invoice's own rounding and tax.

@@ -1,6 +1,7 @@
 """The Django app of the ledger."""
 
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
 
 from control.permissions import Permission
 
@@ -10,6 +11,6 @@ class LedgerConfig(AppConfig):
 
     name = "billing.ledger"
     label = "ledger"
-    verbose_name = "Ledger"
+    verbose_name = _("Ledger")
     change_permission = Permission.FINANCE_WRITE
     append_only = ("ledger_account", "ledger_transaction", "ledger_entry")

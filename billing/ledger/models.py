@@ -4,6 +4,7 @@ transaction of the past, and balances moved by anything but a posting (sql/books
 
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
 
 from billing.fields import CurrentXid, Xid8Field
 from control.db.models import append_only, no_truncate
@@ -13,16 +14,16 @@ from serving.contract.ids import new_id
 class AccountKind(models.TextChoices):
     """Where money sits. Each customer account exists per organization, credit per grant."""
 
-    CASH = "cash", "Cash (asset)"
-    ACCOUNTS_RECEIVABLE = "accounts_receivable", "Accounts receivable (asset)"
-    CUSTOMER_BALANCE = "customer_balance", "Customer balance (liability)"
-    PROMOTIONAL_CREDIT = "promotional_credit", "Promotional credit (liability)"
-    TAX_PAYABLE = "tax_payable", "Tax payable (liability)"
-    REVENUE = "revenue", "Revenue (income)"
-    BREAKAGE = "breakage", "Breakage of expired prepayments (income)"
-    ROUNDING = "rounding", "Rounding of invoices (income)"
-    PROMOTION_EXPENSE = "promotion_expense", "Promotion (expense)"
-    BAD_DEBT = "bad_debt", "Debts written off (expense)"
+    CASH = "cash", _("Cash (asset)")
+    ACCOUNTS_RECEIVABLE = "accounts_receivable", _("Accounts receivable (asset)")
+    CUSTOMER_BALANCE = "customer_balance", _("Customer balance (liability)")
+    PROMOTIONAL_CREDIT = "promotional_credit", _("Promotional credit (liability)")
+    TAX_PAYABLE = "tax_payable", _("Tax payable (liability)")
+    REVENUE = "revenue", _("Revenue (income)")
+    BREAKAGE = "breakage", _("Breakage of expired prepayments (income)")
+    ROUNDING = "rounding", _("Rounding of invoices (income)")
+    PROMOTION_EXPENSE = "promotion_expense", _("Promotion (expense)")
+    BAD_DEBT = "bad_debt", _("Debts written off (expense)")
 
 
 CREDIT_KINDS = (AccountKind.CUSTOMER_BALANCE, AccountKind.PROMOTIONAL_CREDIT)
@@ -32,21 +33,21 @@ CREDIT_KINDS = (AccountKind.CUSTOMER_BALANCE, AccountKind.PROMOTIONAL_CREDIT)
 class Cause(models.TextChoices):
     """Why money moved."""
 
-    USAGE = "usage", "Usage"
-    GRANT = "grant", "Credit grant"
-    GRANT_REVERSAL = "grant_reversal", "Reversal of a grant"
-    PAYMENT = "payment", "Payment"
-    ALLOCATION = "allocation", "Credit applied to a debt"
-    EXPIRY = "expiry", "Credit expiry"
-    EXPIRY_REVERSAL = "expiry_reversal", "Expiry undone by late usage"
-    REFUND = "refund", "Refund"
-    REFUND_REVERSAL = "refund_reversal", "Refund that came back"
-    DISPUTE = "dispute", "Dispute"
-    DISPUTE_REVERSAL = "dispute_reversal", "Dispute won"
-    TAX = "tax", "Tax"
-    WRITE_OFF = "write_off", "Write-off"
-    ROUNDING = "rounding", "Rounding of an invoice"
-    CORRECTION = "correction", "Correction"
+    USAGE = "usage", _("Usage")
+    GRANT = "grant", _("Credit grant")
+    GRANT_REVERSAL = "grant_reversal", _("Reversal of a grant")
+    PAYMENT = "payment", _("Payment")
+    ALLOCATION = "allocation", _("Credit applied to a debt")
+    EXPIRY = "expiry", _("Credit expiry")
+    EXPIRY_REVERSAL = "expiry_reversal", _("Expiry undone by late usage")
+    REFUND = "refund", _("Refund")
+    REFUND_REVERSAL = "refund_reversal", _("Refund that came back")
+    DISPUTE = "dispute", _("Dispute")
+    DISPUTE_REVERSAL = "dispute_reversal", _("Dispute won")
+    TAX = "tax", _("Tax")
+    WRITE_OFF = "write_off", _("Write-off")
+    ROUNDING = "rounding", _("Rounding of an invoice")
+    CORRECTION = "correction", _("Correction")
 
 
 class Account(models.Model):

@@ -171,14 +171,14 @@ class TallyAdmin(ReadOnlyAdmin):
     @admin.display(description=_("Alarm"), ordering="kind")
     def alarm(self, tally: Tally) -> str:
         """Return its name in words."""
-        return words_of(tally.kind).name
+        return str(words_of(tally.kind).name)
 
     @admin.display(description=_("What it means"))
     def meaning(self, tally: Tally) -> str:
         """Return what happened."""
-        return words_of(tally.kind).meaning
+        return str(words_of(tally.kind).meaning)
 
     @admin.display(description=_("What to do"))
     def to_do(self, tally: Tally) -> str:
         """Return what an operator does about it."""
-        return words_of(tally.kind).action
+        return str(words_of(tally.kind).action)

@@ -1,7 +1,13 @@
 """What each kind of alarm means and what to do about it, in an operator's words."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
 
 Behind = Literal[
     "", "dead letters", "leases", "events", "faults", "engines", "prices", "messages", "payments"
@@ -14,150 +20,191 @@ LATE_FOLLOWER = "late_follower_"
 class Words:
     """A kind of alarm: its name, what happened, what to do, and where its rows are."""
 
-    name: str
-    meaning: str
-    action: str
+    name: "StrOrPromise"
+    meaning: "StrOrPromise"
+    action: "StrOrPromise"
     behind: Behind = ""
 
 
 WORDS: dict[str, Words] = {
     "dead_letter": Words(
-        "Dead letter",
-        "An event could not be booked and was kept as it came: nobody was charged for it.",
-        "Put the reason right, then book it again; dismiss it with a reason if it never can be, as"
-        " when its request is over 90 days old.",
+        _("Dead letter"),
+        _("An event could not be recorded and was kept as it came. Nobody was charged for it."),
+        _(
+            "Fix the reason, then retry the event. If it can never be recorded, as when its"
+            " request is over 90 days old, dismiss it with a reason."
+        ),
         "dead letters",
     ),
     "archive_not_at_hand": Words(
-        "Archive not at hand",
-        "Somebody asked for a request of an archived day, and its file cannot be read.",
-        "Bring the file back from a backup to PENSTOCK_ARCHIVE_DIR; the log names the day.",
+        _("Archive unavailable"),
+        _("Somebody opened a request of an archived day, and the day's file cannot be read."),
+        _("Restore the file from a backup to PENSTOCK_ARCHIVE_DIR. The log names the day."),
     ),
     "lease_overrun": Words(
-        "Lease overrun",
-        "Events took more from a lease than it was granted: a limit may have been passed.",
-        "Look into the gateway's version and clock, then acknowledge the overrun at the lease.",
+        _("Lease overrun"),
+        _("Events took more from a lease than it was granted, so a limit may have been exceeded."),
+        _(
+            "Check the gateway's version and clock, then acknowledge the overrun on the lease's"
+            " page."
+        ),
         "leases",
     ),
     "closed_lease": Words(
-        "Closed lease",
-        "Usage came after its lease was closed or voided; it was charged all the same.",
-        "Usual after a lease was released by hand. Otherwise the gateway closed it too early.",
+        _("Closed lease"),
+        _("Usage arrived after its lease was closed or voided. It was charged all the same."),
+        _(
+            "This is normal after a lease was released by hand. Otherwise the gateway closed it"
+            " too early."
+        ),
         "leases",
     ),
     "unknown_lease": Words(
-        "Unknown lease",
-        "Usage named a lease that this database never granted; it was charged all the same.",
-        "Usual after a restore from backup. Otherwise find out what the gateway is talking to.",
+        _("Unknown lease"),
+        _("Usage named a lease that this database never granted. It was charged all the same."),
+        _(
+            "This is normal after a restore from backup. Otherwise find out which control plane"
+            " the gateway uses."
+        ),
         "events",
     ),
     "foreign_lease": Words(
-        "Foreign lease",
-        "Usage named a lease of another gateway, organization or month; it was charged all the"
-        " same, to its own budgets.",
-        "A gateway is at fault, or two share one id: look at the events' gateway.",
+        _("Foreign lease"),
+        _(
+            "Usage named a lease of another gateway, organization or month. It was charged all"
+            " the same, to its own budgets."
+        ),
+        _("A gateway is at fault, or two gateways share one ID. Check the gateway of the events."),
         "events",
     ),
     "missing_lease": Words(
-        "Missing lease",
-        "Usage was charged for which no lease of the balance was held.",
-        "A gateway served without asking for money: check its version and configuration.",
+        _("Missing lease"),
+        _("Usage was charged without a lease of the balance."),
+        _(
+            "A gateway served a request without reserving credit. Check its version and"
+            " configuration."
+        ),
         "events",
     ),
     "charge_difference": Words(
-        "Charge difference",
-        "The gateway's charge is not the one that the price gives; the price's was booked.",
-        "The gateway had another price or an older rating: check its feed's age and its version.",
+        _("Charge difference"),
+        _(
+            "The gateway calculated another charge than the price gives. The charge by the price"
+            " was recorded."
+        ),
+        _(
+            "The gateway had another price or an older rating. Check the age of its feed and its"
+            " version."
+        ),
         "events",
     ),
     "foreign_caller": Words(
-        "Foreign caller",
-        "Usage named a key that is not of its project and organization; it was not charged.",
-        "Keys do not move: suspect the gateway's state, or a forged batch.",
+        _("Foreign caller"),
+        _(
+            "Usage named a key that does not belong to its project and organization. It was not"
+            " charged."
+        ),
+        _("Keys cannot move between projects: suspect the gateway's state, or a forged batch."),
         "faults",
     ),
     "unknown_price": Words(
-        "Unknown price",
-        "Usage named a price that control does not know or that was cancelled; it was not charged.",
-        "Compare the event's price with the price books; the gateway's feed may be of another"
-        " database.",
+        _("Unknown price"),
+        _("Usage named a price that is unknown or was cancelled. It was not charged."),
+        _(
+            "Compare the event's price with the price books. The gateway's feed may come from"
+            " another database."
+        ),
         "faults",
     ),
     "foreign_price": Words(
-        "Foreign price",
-        "Usage named a price of another variant, tier or organization; it was not charged.",
-        "A gateway is at fault: look at the event, then at the gateway's version.",
+        _("Foreign price"),
+        _("Usage named a price of another variant, tier or organization. It was not charged."),
+        _("A gateway is at fault. Check the event, then the gateway's version."),
         "faults",
     ),
     "early_price": Words(
-        "Early price",
-        "Usage named a price before it was in force; it was not charged.",
-        "Check the gateway's clock and when the price book took effect.",
+        _("Early price"),
+        _("Usage named a price that was not yet in force. It was not charged."),
+        _("Check the gateway's clock, and when the price book took effect."),
         "faults",
     ),
     "superseded_price": Words(
-        "Superseded price",
-        "Usage was charged by a price that another one had followed already.",
-        "Usual where control was away from a gateway. Look at the age of its feed.",
+        _("Superseded price"),
+        _("Usage was charged at a price that had already been replaced."),
+        _("This is normal while a gateway could not reach control. Check the age of its feed."),
         "prices",
     ),
     "other_band": Words(
-        "Other band",
-        "Usage was charged by the price of another context length than it had.",
-        "Check the bands of the price book and the gateway's version.",
+        _("Other band"),
+        _("Usage was charged at the price of another context length than it had."),
+        _("Check the bands of the price book and the gateway's version."),
         "prices",
     ),
     "other_content": Words(
-        "Other content",
-        "An event came again with other bytes under the same id; the first one counts.",
-        "A gateway is at fault, or two share one id or one journal: find out which.",
+        _("Other content"),
+        _("An event arrived again with other content under the same ID. The first one counts."),
+        _("A gateway is at fault, or two gateways share an ID or a journal. Find out which."),
         "events",
     ),
     "duplicate_event": Words(
-        "Duplicate event",
-        "Events came more than once and were booked once: how often that happened.",
-        "Nothing: usual after lost answers, restarts and restores. Look only if it goes on.",
+        _("Duplicate event"),
+        _(
+            "Events arrived more than once and were recorded once. The count is how often that"
+            " happened."
+        ),
+        _(
+            "Nothing: this is normal after lost responses, restarts and restores. Investigate"
+            " only if it continues."
+        ),
     ),
     "engine_difference": Words(
-        "Engine difference",
-        "An engine counted other tokens than were booked, beyond all that explains it.",
-        "Look at the hour: tokens that nobody pays for, or that nobody made.",
+        _("Engine difference"),
+        _("An engine counted other tokens than were recorded, beyond everything that explains it."),
+        _(
+            "Check the hour: the engine produced tokens that nobody pays for, or tokens were"
+            " recorded that it did not produce."
+        ),
         "engines",
     ),
     "engine_unsampled": Words(
-        "Engine without samples",
-        "A replica served requests while no fleet reported what it counted.",
-        "See that its fleet runs and reaches control; its cost is missing from the margin too.",
+        _("Engine without samples"),
+        _("A replica served requests while no fleet reported what it counted."),
+        _(
+            "Check that its fleet runs and reaches control. The replica's cost is missing from"
+            " the margin too."
+        ),
         "engines",
     ),
     "outbox_message_abandoned": Words(
-        "Message given up",
-        "A mail, webhook or call to the outside failed until its time was over.",
-        "Put the reason right, then try it again from the outbox.",
+        _("Message given up"),
+        _("An email, webhook or other message to another system failed until its time was over."),
+        _("Fix the reason, then retry the message from the outbox."),
         "messages",
     ),
     "payment_gap": Words(
-        "Unmatched payment",
-        "Stripe and our books say something different about a payment, refund or dispute.",
-        "Look at it under Payments: credit it, or dismiss it with a reason.",
+        _("Unmatched payment"),
+        _("Stripe and our records differ on a payment, refund or dispute."),
+        _("Open it under Payments. Credit it, or dismiss it with a reason."),
         "payments",
     ),
     "payment_disputed": Words(
-        "Payment disputed",
-        "A customer's bank asks a payment back.",
-        "Answer it in Stripe's dashboard in time; without an answer it is lost.",
+        _("Payment disputed"),
+        _("A customer's bank demands a payment back."),
+        _("Respond in Stripe's dashboard in time. Without a response the dispute is lost."),
         "payments",
     ),
     "check_failed": Words(
-        "Integrity check failed",
-        "One of the hourly checks of the books found rows that break a promise.",
-        "Run `penstock billing check-integrity`: it names the check and shows examples. Change"
-        " nothing by hand.",
+        _("Integrity check failed"),
+        _("One of the hourly integrity checks found rows that break a rule."),
+        _(
+            "Run `penstock billing check-integrity`: it names the check and shows examples."
+            " Change nothing by hand."
+        ),
     ),
     "day_disagrees": Words(
-        "Day not sealed",
-        "A day that is over was not sealed, since its rollups and its events disagree.",
-        "Run `penstock billing check-integrity`; the day stays open until both agree.",
+        _("Day not sealed"),
+        _("A day that is over was not sealed, because its rollups and its events disagree."),
+        _("Run `penstock billing check-integrity`. The day stays open until both agree."),
     ),
 }
 
@@ -167,9 +214,12 @@ def words_of(kind: str) -> Words:
     if kind.startswith(LATE_FOLLOWER):
         name = kind.removeprefix(LATE_FOLLOWER)
         return Words(
-            f"Late follower: {name}",
-            "A follower is over a minute behind the events; one count for each minute of it.",
-            "See that the worker runs, and that no transaction stays open for long.",
+            gettext("Consumer lag: %(name)s") % {"name": name},
+            _(
+                "A consumer of usage events is over a minute behind. Each count is one minute of"
+                " delay."
+            ),
+            _("Check that the worker runs, and that no transaction stays open for long."),
         )
     plain = kind.replace("_", " ").capitalize()
-    return WORDS.get(kind) or Words(plain, "Nobody described this kind of alarm.", "")
+    return WORDS.get(kind) or Words(plain, _("This kind of alarm has no description."), "")

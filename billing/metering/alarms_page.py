@@ -9,6 +9,8 @@ from urllib.parse import urlencode
 
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from billing.metering.alarm_words import Behind, Words, words_of
 from billing.metering.alarms import OPERATOR
@@ -56,7 +58,12 @@ class AlarmRow:
         """For whom, in words."""
         words = [f"{name} ({count:,})" for name, count in self.owners[:NAMED_MAX]]
         more = len(self.owners) - NAMED_MAX
-        return ", ".join(words) + (f" and {more} more" if more > 0 else "")
+        if more <= 0:
+            return ", ".join(words)
+        return gettext("%(names)s and %(count)d more") % {
+            "names": ", ".join(words),
+            "count": more,
+        }
 
     @property
     def url(self) -> str:
@@ -72,10 +79,10 @@ class AlarmRow:
 class AlarmsPage(OperatorPage):
     """Alarms of the last days by kind, and what waits for a person."""
 
-    title = "Alarms"
-    purpose = (
-        "What deserves a person's look: counted by kind, with what it means and what to do, and"
-        " the rows that wait for somebody to deal with them."
+    title = _("Alarms")
+    purpose = _(
+        "What needs attention: alarms by kind, with what each means and what to do, and what waits"
+        " for an operator."
     )
     permission_required = "metering.view_tally"
     template_name = "metering/alarms.html"

@@ -1,6 +1,7 @@
 """The Django app of metering."""
 
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
 
 from control.permissions import Permission
 
@@ -10,7 +11,7 @@ class MeteringConfig(AppConfig):
 
     name = "billing.metering"
     label = "metering"
-    verbose_name = "Metering"
+    verbose_name = _("Metering")
     change_permission = Permission.FINANCE_WRITE
     append_only = (
         "metering_usage_event",

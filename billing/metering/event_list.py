@@ -3,16 +3,20 @@ ask nobody which values occur, and a count that stops where nobody pages on."""
 
 from datetime import timedelta
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin import ModelAdmin, SimpleListFilter
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from billing.metering.partitions import id_floor
 from serving.contract.usage import OUTCOMES
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
 
 COUNTED_MAX = 10_000
 FAULTS = ("foreign_caller", "unknown_price", "foreign_price", "early_price")
@@ -47,7 +51,7 @@ class Listed(SimpleListFilter):
 class OutcomeFilter(Listed):
     """How requests ended."""
 
-    title = "outcome"
+    title = _("outcome")
     parameter_name = "outcome"
     values = OUTCOMES
 
@@ -55,7 +59,7 @@ class OutcomeFilter(Listed):
 class FaultFilter(Listed):
     """Why usage was not charged."""
 
-    title = "fault"
+    title = _("fault")
     parameter_name = "fault"
     values = FAULTS
 
@@ -63,18 +67,20 @@ class FaultFilter(Listed):
 class WithinFilter(SimpleListFilter):
     """How long ago requests were received, a day unless told. Whoever searches means all days."""
 
-    title = "received within"
+    title = _("received within")
     parameter_name = "within"
     days = {"": 1, "7": 7, "30": 30, "all": None}
 
-    def lookups(self, request: HttpRequest, model_admin: ModelAdmin) -> list[tuple[str, str]]:
+    def lookups(
+        self, request: HttpRequest, model_admin: ModelAdmin
+    ) -> "list[tuple[str, StrOrPromise]]":
         """Return the choices beyond the usual one."""
-        return [("7", "7 days"), ("30", "30 days"), ("all", "Ever")]
+        return [("7", _("7 days")), ("30", _("30 days")), ("all", _("Any time"))]
 
     def choices(self, changelist: Any) -> Any:
         """Return the choices, the usual one by its name."""
         first, *others = super().choices(changelist)
-        return [{**first, "display": "A day"}, *others]
+        return [{**first, "display": _("1 day")}, *others]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
         """Keep the rows of the days chosen: an id begins with its moment."""
@@ -88,12 +94,14 @@ class WithinFilter(SimpleListFilter):
 class LetterFilter(SimpleListFilter):
     """What became of dead letters."""
 
-    title = "state"
+    title = _("status")
     parameter_name = "state"
 
-    def lookups(self, request: HttpRequest, model_admin: ModelAdmin) -> list[tuple[str, str]]:
-        """Return the states."""
-        return [("open", "Open"), ("booked", "Booked"), ("dismissed", "Dismissed")]
+    def lookups(
+        self, request: HttpRequest, model_admin: ModelAdmin
+    ) -> "list[tuple[str, StrOrPromise]]":
+        """Return the statuses."""
+        return [("open", _("Open")), ("booked", _("Recorded")), ("dismissed", _("Dismissed"))]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
         """Keep the letters of the state chosen."""

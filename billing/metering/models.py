@@ -241,7 +241,7 @@ class Tally(models.Model):
 
     class Meta:
         db_table = "metering_tally"
-        verbose_name_plural = "tallies"
+        verbose_name = "alarm count"
         constraints = [
             models.UniqueConstraint(
                 fields=["organization_id", "kind", "day"], name="tally_is_unique"

@@ -7,6 +7,8 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
 
 from billing.credit.decisions import ReasonForm
 from billing.credit.services.lost_gateways import Held, held_by, release_gateway
@@ -20,10 +22,10 @@ ALARMS = "admin:metering_alarms"
 class ReleaseGatewayPage(OperatorPage):
     """Asks once, with a reason, and releases."""
 
-    title = "Release a gateway"
-    purpose = (
-        "What a lost gateway's leases hold is free again at once. Release it only when its journal"
-        " is known to be lost: events that come all the same are booked, and may pass a limit."
+    title = _("Release a gateway")
+    purpose = _(
+        "Frees at once what a lost gateway's leases hold. Release a gateway only if its journal is"
+        " known to be lost: events that still arrive are charged, and may exceed a limit."
     )
     permission_required = "credit.change_lease"
     template_name = "metering/release_gateway.html"
@@ -45,7 +47,11 @@ class ReleaseGatewayPage(OperatorPage):
         except ServiceError as error:
             messages.error(request, error.message)
         else:
-            messages.success(request, f"{gateway_id}: {_words(released)} released.")
+            messages.success(
+                request,
+                gettext("%(gateway)s: %(leases)s released.")
+                % {"gateway": gateway_id, "leases": _words(released)},
+            )
         return redirect(ALARMS)
 
     def _show(self, gateway_id: str, form: ReasonForm) -> HttpResponse:
@@ -64,5 +70,9 @@ class ReleaseGatewayPage(OperatorPage):
 
 
 def _words(held: Held) -> str:
-    plural = "" if held.lease_count == 1 else "s"
-    return f"{held.lease_count:,} lease{plural} holding {format_dollars(held.held_nanos)}"
+    words = ngettext(
+        "%(count)s lease holding %(amount)s",
+        "%(count)s leases holding %(amount)s",
+        held.lease_count,
+    )
+    return words % {"count": f"{held.lease_count:,}", "amount": format_dollars(held.held_nanos)}

@@ -16,7 +16,7 @@ from serving.contract.usage import UsageBatch
 
 TOO_OLD = (
     f"Its request is over {AGE_MAX.days} days old: its day may be archived, so it can no longer be"
-    " booked. Dismiss it: nobody is charged for it."
+    " recorded. Dismiss it: nobody is charged for it."
 )
 
 
@@ -29,7 +29,7 @@ def book_again(*, actor: Actor, letter: DeadLetter, now: datetime) -> None:
     """
     require_operator(actor, Permission.FINANCE_WRITE)
     if letter.booked_at is not None:
-        raise Conflict("It is booked already.")
+        raise Conflict("It is recorded already.")
     if _is_too_old(letter, now):
         raise Conflict(TOO_OLD)
     batch = UsageBatch(letter.gateway_id, (msgspec.Raw(bytes(letter.payload)),))
@@ -52,10 +52,10 @@ def dismiss(*, actor: Actor, letter_id: str, reason: str, now: datetime) -> None
     """
     require_operator(actor, Permission.FINANCE_WRITE)
     if not reason.strip():
-        raise InvalidValue("Say why it is never to be booked.", param="reason")
+        raise InvalidValue("Enter why it is never to be recorded.", param="reason")
     letter = DeadLetter.objects.select_for_update().get(pk=letter_id)
     if letter.booked_at is not None or letter.dismissed_at is not None:
-        raise Conflict("It is booked or dismissed already.")
+        raise Conflict("It is recorded or dismissed already.")
     letter.dismissed_at = now
     letter.save(update_fields=["dismissed_at"])
     audit.record(

@@ -165,7 +165,7 @@ class DisputeAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
     readonly_fields = fields
 
     amount = in_dollars("amount_cents", _("Amount"))
-    taken = in_dollars("taken_cents", _("Credit taken back"))
+    taken = in_dollars("taken_cents", _("Credit withdrawn"))
 
 
 class CreditForm(ReasonForm):

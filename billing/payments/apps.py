@@ -1,6 +1,7 @@
 """The Django app of payments."""
 
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
 
 from control.permissions import Permission
 
@@ -10,7 +11,7 @@ class PaymentsConfig(AppConfig):
 
     name = "billing.payments"
     label = "payments"
-    verbose_name = "Payments"
+    verbose_name = _("Payments")
     deliveries = "billing.payments.deliveries"
     change_permission = Permission.FINANCE_WRITE
 

@@ -22,7 +22,7 @@ from control.db.models import new_id
 from control.organizations.models import Organization
 from control.permissions import Actor
 
-STEPS = ("Keys", "Customer", "Payment method", "Top-up", "Webhook", "Refund", "Books")
+STEPS = ("Keys", "Customer", "Payment method", "Credit purchase", "Webhook", "Refund", "Ledger")
 CENTS = 500
 CARD = "pm_card_visa"
 OPERATOR = Actor.for_system("stripe-check")
@@ -61,13 +61,13 @@ def _run(tell: Tell) -> None:
     tell("Customer", ensure_customer(organization.id, now=now))
     tell("Payment method", _save_method(organization))
     payment = _top_up(organization)
-    tell("Top-up", f"{payment.intent_id}, {payment.get_status_display().lower()}")
+    tell("Credit purchase", f"{payment.intent_id}, {payment.get_status_display().lower()}")
     tell("Webhook", _webhook(payment))
     tell("Refund", _refund(payment))
     left = balances_nanos([organization.id])[organization.id]
     if left != 0:
         raise CheckFailed(f"{left} nanos are left; wanted 0")
-    tell("Books", f"{nanos(CENTS)} nanos came in and went back")
+    tell("Ledger", f"{nanos(CENTS)} nanos came in and went back")
 
 
 def _save_method(organization: Organization) -> str:
@@ -107,7 +107,9 @@ def _top_up(organization: Organization) -> StripePayment:
     collect(asked.id, now=now)
     payment = payment_by_id(asked.id)
     if payment.status != PaymentStatus.SUCCEEDED:
-        raise CheckFailed(f"the top-up is {payment.status} {payment.failure_words}".strip())
+        raise CheckFailed(
+            f"the credit purchase is {payment.status} {payment.failure_words}".strip()
+        )
     return payment
 
 

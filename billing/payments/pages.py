@@ -4,6 +4,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db.models import QuerySet
+from django.utils.translation import gettext_lazy as _
 
 from billing.payments.models import RefundStatus
 from billing.payments.selectors import (
@@ -26,10 +27,10 @@ SHOWN_MAX = 50
 class PaymentsPage(OperatorPage):
     """How payments stand."""
 
-    title = "Payments"
-    purpose = (
-        "Whether Stripe and our books say the same, and what waits for somebody. Every night all"
-        " that moved at Stripe in the last three days is held against what we booked."
+    title = _("Payments")
+    purpose = _(
+        "Shows whether Stripe and our records agree, and what needs attention. Every night, all"
+        " Stripe transactions of the last three days are compared with our records."
     )
     permission_required = "payments.view_stripepayment"
     template_name = "payments/standing.html"

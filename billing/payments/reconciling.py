@@ -93,7 +93,7 @@ def _judge_payment(look: Look, intent_id: str, cents: int) -> None:
     if booked == cents or (payment.is_open and payment.status == PaymentStatus.PROCESSING):
         look.fitting.add(intent_id)
         return
-    words = f"Stripe moved {cents} cents for {payment.id}, our books say {booked}."
+    words = f"Stripe moved {cents} cents for {payment.id}, our records say {booked}."
     look.gap(GapKind.UNLIKE_PAYMENT, intent_id, payment.organization_id, cents, words)
 
 
@@ -112,10 +112,10 @@ def _judge_refund(look: Look, refund_id: str, cents: int) -> None:
     if row is None:
         intent_id = str(look.api.refund(refund_id).payment_intent)
         if owner := _owner_of(intent_id):
-            words = f"Paid back at Stripe of {intent_id}, and not in our books."
+            words = f"A refund of {intent_id} at Stripe is not in our records."
             look.gap(GapKind.UNKNOWN_REFUND, refund_id, owner, cents, words)
         return
-    words = f"Stripe paid {cents} cents back for {row.id}, our books say {booked}."
+    words = f"Stripe refunded {cents} cents for {row.id}, our records say {booked}."
     look.gap(GapKind.UNLIKE_REFUND, refund_id, row.organization_id, cents, words)
 
 
@@ -135,12 +135,12 @@ def _judge_dispute(look: Look, dispute_id: str, cents: int) -> None:
     if row is None:
         intent_id = str(look.api.dispute(dispute_id).payment_intent)
         if owner := _owner_of(intent_id):
-            words = f"A dispute of {intent_id} that our books do not have."
+            words = f"A dispute of {intent_id} at Stripe is not in our records."
             look.gap(GapKind.DISPUTE, dispute_id, owner, cents, words)
         return
     look.fitting.add(dispute_id)
     if _is_unlike(row, look.api):
-        words = f"Stripe and our books differ about whether {row.payment_id} is withdrawn."
+        words = f"Stripe and our records differ on whether {row.payment_id} is withdrawn."
         look.gap(GapKind.DISPUTE, dispute_id, row.organization_id, cents, words)
         look.fitting.discard(dispute_id)
 
@@ -158,13 +158,13 @@ def _find_missing(look: Look, found: Movements, starts_at: datetime, ends_at: da
         if payment.intent_id in found.paid or _is_paid(look.api, payment):
             look.fitting.add(payment.id)
             continue
-        words = f"{payment.id} is in our books, and Stripe has no such payment."
+        words = f"{payment.id} is in our records, and Stripe has no such payment."
         look.gap(GapKind.MISSING_PAYMENT, payment.id, payment.organization_id, 0, words)
     for refund in booked_refunds(mode, starts_at, ends_at):
         if refund.stripe_id in found.refunded or _is_paid_back(look, refund):
             look.fitting.add(refund.id)
             continue
-        words = f"{refund.id} is in our books, and Stripe has no such refund."
+        words = f"{refund.id} is in our records, and Stripe has no such refund."
         look.gap(GapKind.MISSING_REFUND, refund.id, refund.organization_id, 0, words)
 
 

@@ -1,6 +1,7 @@
 """The Django app of reading."""
 
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
 
 from control.permissions import Permission
 
@@ -10,5 +11,5 @@ class ReadingConfig(AppConfig):
 
     name = "billing.reading"
     label = "reading"
-    verbose_name = "Reading"
+    verbose_name = _("Usage reports")
     change_permission = Permission.FINANCE_WRITE

@@ -1,6 +1,7 @@
 """The Django app of the simulator: a management command and no tables."""
 
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
 
 
 class SimulationConfig(AppConfig):
@@ -8,4 +9,4 @@ class SimulationConfig(AppConfig):
 
     name = "billing.simulation"
     label = "simulation"
-    verbose_name = "Simulation"
+    verbose_name = _("Simulation")

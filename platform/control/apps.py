@@ -7,6 +7,7 @@ grow; `deliveries` names the module whose DELIVERIES handle its outbox messages.
 
 from django.apps import AppConfig
 from django.contrib.admin.apps import AdminConfig
+from django.utils.translation import gettext_lazy as _
 
 from control.permissions import Permission
 
@@ -38,7 +39,7 @@ class AccountsConfig(AppConfig):
     """People, and how they sign in."""
 
     name = "control.accounts"
-    verbose_name = "Accounts"
+    verbose_name = _("Accounts")
     change_permission = Permission.CUSTOMERS_WRITE
 
     def ready(self) -> None:
@@ -56,7 +57,7 @@ class OrganizationsConfig(AppConfig):
     """Organizations, projects and members."""
 
     name = "control.organizations"
-    verbose_name = "Organizations"
+    verbose_name = _("Organizations")
     change_permission = Permission.CUSTOMERS_WRITE
 
     def ready(self) -> None:
@@ -73,7 +74,7 @@ class OperatorsConfig(AppConfig):
     """The operators of the platform."""
 
     name = "control.operators"
-    verbose_name = "Operators"
+    verbose_name = _("Operators")
 
     def ready(self) -> None:
         """Name invited operators in the audit log."""
@@ -87,7 +88,7 @@ class ApiKeysConfig(AppConfig):
     """API keys."""
 
     name = "control.api_keys"
-    verbose_name = "API keys"
+    verbose_name = _("API keys")
     change_permission = Permission.CUSTOMERS_WRITE
 
     def ready(self) -> None:
@@ -101,7 +102,7 @@ class CatalogConfig(AppConfig):
     """Models, variants, quality reports and deployments."""
 
     name = "control.catalog"
-    verbose_name = "Catalog"
+    verbose_name = _("Catalog")
     change_permission = Permission.CATALOG_WRITE
 
 
@@ -109,7 +110,7 @@ class PricingConfig(AppConfig):
     """Price books."""
 
     name = "control.pricing"
-    verbose_name = "Prices"
+    verbose_name = _("Prices")
     change_permission = Permission.FINANCE_WRITE
 
 
@@ -117,7 +118,7 @@ class LimitsConfig(AppConfig):
     """Usage tiers, rate limits and spending limits."""
 
     name = "control.limits"
-    verbose_name = "Limits"
+    verbose_name = _("Limits")
     change_permission = Permission.CUSTOMERS_WRITE
 
     def ready(self) -> None:
@@ -131,7 +132,7 @@ class AuditConfig(AppConfig):
     """The audit log."""
 
     name = "control.audit"
-    verbose_name = "Audit"
+    verbose_name = _("Audit log")
     append_only = ("audit_event", "audit_chain_link", "audit_chain_verification")
 
     def ready(self) -> None:
@@ -148,7 +149,7 @@ class MailConfig(AppConfig):
     """Emails, and the local mailbox that shows them if none are sent."""
 
     name = "control.mail"
-    verbose_name = "Mail"
+    verbose_name = _("Mail")
     view_permission = Permission.OPERATORS_WRITE
     """An email may hold another operator's live link."""
     deliveries = "control.mail.delivery"
@@ -158,7 +159,7 @@ class OutboxConfig(AppConfig):
     """Messages to other systems, retried until they are delivered."""
 
     name = "control.outbox"
-    verbose_name = "Outbox"
+    verbose_name = _("Outbox")
     change_permission = Permission.CUSTOMERS_WRITE
 
     def ready(self) -> None:
@@ -173,14 +174,14 @@ class FeedConfig(AppConfig):
     """The change feed that the data plane follows."""
 
     name = "control.feed"
-    verbose_name = "Change feed"
+    verbose_name = _("Change feed")
 
 
 class DataplaneConfig(AppConfig):
     """The internal API that gateways and the fleet call."""
 
     name = "control.dataplane"
-    verbose_name = "Data plane"
+    verbose_name = _("Data plane")
     append_only = ("dataplane_gateway_owner",)
 
     def ready(self) -> None:
@@ -194,7 +195,7 @@ class WebhooksConfig(AppConfig):
     """Customers' webhook endpoints and their deliveries."""
 
     name = "control.webhooks"
-    verbose_name = "Webhooks"
+    verbose_name = _("Webhooks")
     deliveries = "control.webhooks.delivery"
 
     def ready(self) -> None:
@@ -209,7 +210,7 @@ class SsoConfig(AppConfig):
     """Identity providers of organizations, their domains, and users that SCIM provisions."""
 
     name = "control.sso"
-    verbose_name = "Single sign-on"
+    verbose_name = _("Single sign-on")
     change_permission = Permission.CUSTOMERS_WRITE
 
     def ready(self) -> None:
@@ -223,6 +224,6 @@ class DataRequestsConfig(AppConfig):
     """Exports and erasures of a person's data."""
 
     name = "control.data_requests"
-    verbose_name = "Data requests"
+    verbose_name = _("Data requests")
     change_permission = Permission.CUSTOMERS_WRITE
     view_permission = Permission.CUSTOMERS_WRITE

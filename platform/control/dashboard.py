@@ -85,7 +85,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     ready_count = sum(each.state == "ready" for each in fleet.replicas)
     replicas = gettext("%(count)s ready") % {"count": ready_count}
     if fleet.is_down:
-        replicas = gettext("the fleet does not answer")
+        replicas = gettext("the fleet does not respond")
     figures = {
         gettext("Organizations"): tenants.organizations().count(),
         gettext("Live API keys"): keys.all_keys().filter(revoked_at__isnull=True).count(),

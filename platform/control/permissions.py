@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Literal, Protocol
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 from control.errors import NotPermitted, ObjectNotFound
 
@@ -45,11 +46,11 @@ class Permission(StrEnum):
 class Role(models.TextChoices):
     """A member's role in an organization."""
 
-    OWNER = "owner", "Owner"
-    ADMIN = "admin", "Admin"
-    BILLING = "billing", "Billing"
-    DEVELOPER = "developer", "Developer"
-    VIEWER = "viewer", "Viewer"
+    OWNER = "owner", _("Owner")
+    ADMIN = "admin", _("Admin")
+    BILLING = "billing", _("Billing")
+    DEVELOPER = "developer", _("Developer")
+    VIEWER = "viewer", _("Viewer")
 
 
 class OperatorRole(StrEnum):

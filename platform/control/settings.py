@@ -270,7 +270,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 2**20
 LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"
 USE_TZ = True
-USE_I18N = False
+USE_I18N = True
 FORMAT_MODULE_PATH = "control.formats"
 
 STATIC_URL = "/static/"

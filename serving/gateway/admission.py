@@ -137,7 +137,7 @@ class Admission:
         if record is None or record.service_tiers is None or tier in record.service_tiers:
             return
         known = ", ".join(record.service_tiers)
-        wanted = f"'{tier}' is not in your organization's limit tier, which has: {known}"
+        wanted = f"'{tier}' is not in your organization's usage tier, which has: {known}"
         raise invalid("service_tier", wanted)
 
     def places(self, job: Job, organization_id: str) -> list[Place]:
@@ -198,7 +198,7 @@ def no_money(refused: BudgetRefused, *, cost_nanos: int) -> NoMoney:
     """Return the error for a budget that is used up: which, of how much, and when it renews."""
     kind = kind_of(refused.budget_id) or "balance"
     if kind == "balance":
-        budget, renewal = "credit balance", "Add credit under Billing."
+        budget, renewal = "credit balance", "Add credits under Billing."
     else:
         of_whom = _OF_WHOM[kind]
         amount = "" if refused.limit_nanos is None else f" of {format_dollars(refused.limit_nanos)}"

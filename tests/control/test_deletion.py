@@ -42,7 +42,7 @@ def test_keys_seats_and_invitations_end_and_the_feed_says_so(
         actor=org.actor, organization=org.organization, email="x@example.com", role="viewer"
     )
     said = [each.words for each in preview_deletion(org.organization)]
-    assert "2 members lose the seat at once, you too." in said
+    assert "All 2 members lose access at once, including you." in said
     assert "1 API key stops working within a second, on every gateway." in said
     assert "1 open invitation is withdrawn." in said
     delete(org)

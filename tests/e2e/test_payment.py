@@ -103,19 +103,19 @@ def top_up_by_itself(customer: Customer) -> None:
     set_automatic(customer, is_on=True)
     customer.funded_cents += 2_000
     customer.sees_balance()
-    customer.sees_payment("Automatic top-up", "$20.00", "Paid")
+    customer.sees_payment("Auto-recharge", "$20.00", "Paid")
     set_automatic(customer, is_on=False)
 
 
 def set_automatic(customer: Customer, *, is_on: bool) -> None:
     customer.open("Billing")
     form = customer.page.locator("form#automatic")
-    form.get_by_label("Top up automatically").set_checked(is_on)
+    form.get_by_label("Recharge automatically").set_checked(is_on)
     form.get_by_label("When the balance falls below, in dollars").fill("15")
-    form.get_by_label("Top up by, in dollars").fill("20")
+    form.get_by_label("Add this amount, in dollars").fill("20")
     form.get_by_role("button", name="Save").click()
     expect(
-        customer.page.get_by_text(f"Automatic top-ups are {'on' if is_on else 'off'}")
+        customer.page.get_by_text(f"Auto-recharge is {'on' if is_on else 'off'}.")
     ).to_be_visible()
 
 

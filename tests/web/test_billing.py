@@ -218,7 +218,7 @@ def test_without_stripe_the_page_says_how_to_pay(member: Client, org: SeededOrga
     shown = page(member, org)
     assert "Pay by bank transfer" in shown
     assert org.organization.id in shown
-    assert "Top up</button>" not in shown
+    assert "Add credits</button>" not in shown
     assert "$75.00" in shown
     assert "Wire of 3 May" in payments_page(member, org)
 

@@ -64,7 +64,7 @@ def test_it_fits_and_is_quiet(
     deliver_due(now=timezone.now())
     with look(window, scheme) as watched:
         page = watched.page
-        expect(page.get_by_role("heading", name="Top up", exact=True)).to_be_visible()
+        expect(page.get_by_role("heading", name="Add credits", exact=True)).to_be_visible()
         assert widest_overflow(page) <= 0
         page.get_by_role("link", name="Payments").click()
         expect(page.get_by_text("Paid", exact=True)).to_be_visible()
@@ -80,7 +80,7 @@ def test_a_top_up_with_a_saved_card_says_when_it_is_paid(
     with look(DESKTOP, "light") as watched:
         page = watched.page
         page.get_by_label("$100").check()
-        page.get_by_role("button", name="Top up", exact=True).click()
+        page.get_by_role("button", name="Add credits", exact=True).click()
         expect(page.get_by_text("is being charged")).to_be_visible()
         deliver_due(now=timezone.now())
         expect(page.get_by_text("of credit was added")).to_be_visible()

@@ -83,7 +83,7 @@ def test_documents_are_pdf(org, invoice):
         assert answer.content.startswith(b"%PDF-")
     text = browser.get(f"/{org.id}/invoices/{invoice.id}").content.decode()
     assert note.number in text
-    assert "Taken back" in text
+    assert "Void" in text
 
 
 def test_an_organization_without_usage_is_told_so(org):

@@ -190,7 +190,7 @@ def test_revoking_says_what_will_happen(
     member: Client, org: SeededOrganization, key: ApiKey
 ) -> None:
     page = member.get(address(org.organization, "key", key.id)).content.decode()
-    assert "is refused within a second, on every gateway" in page
+    assert "are refused within a second, on every gateway" in page
 
 
 def test_revoking_needs_the_name(member: Client, org: SeededOrganization, key: ApiKey) -> None:

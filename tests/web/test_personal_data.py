@@ -55,7 +55,7 @@ def test_a_copy_is_asked_for_told_of_and_downloaded(browser: Client) -> None:
     reply = browser.get(f"{PAGE}/{data_request.id}")
     assert "no-store" in reply.headers["cache-control"]
     names = zipfile.ZipFile(io.BytesIO(reply.content)).namelist()
-    assert {"README.txt", "account.json", "deeds.json"} <= set(names)
+    assert {"README.txt", "account.json", "audit-events.json"} <= set(names)
 
 
 def test_a_second_copy_waits_for_the_first(browser: Client) -> None:
@@ -67,7 +67,7 @@ def test_a_second_copy_waits_for_the_first(browser: Client) -> None:
 
 def test_an_account_ends_when_its_address_is_typed(browser: Client, grace: User) -> None:
     page = proved(browser, time.time()).get(PAGE).content.decode()
-    assert "The seat ends in Acme Research." in page
+    assert "Membership ends in: Acme Research." in page
     refused = browser.post(f"{PAGE}/erase", {"confirmation": "somebody@else.example"})
     assert refused.status_code == 400
     assert 'value="somebody@else.example"' in refused.content.decode()

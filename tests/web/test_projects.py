@@ -90,7 +90,7 @@ def test_deleting_says_first_what_ends_and_ends_it(
     where = address(org.organization, "settings_delete")
     page = member.get(where).content.decode()
     assert "1 API key stops working within a second, on every gateway." in page
-    assert "You lose your seat at once; nobody else has one." in page
+    assert "You lose access at once. There are no other members." in page
     wrong = member.post(where, {"confirmation": "Acme"})
     assert wrong.status_code == 400
     assert 'value="Acme"' in wrong.content.decode()

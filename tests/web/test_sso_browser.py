@@ -70,7 +70,7 @@ def console_at_home(console: str, org: SeededOrganization, settings: LazySetting
 def ask(page: Page, console: str) -> None:
     page.goto(f"{console}/accounts/login/")
     page.get_by_role("link", name="Continue with SSO").click()
-    page.get_by_label("Work e-mail").fill(GRACE)
+    page.get_by_label("Work email").fill(GRACE)
     page.get_by_role("button", name="Continue").click()
 
 

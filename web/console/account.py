@@ -19,7 +19,7 @@ PREFIX = "/accounts/"
 IN_FRAME = "console/account.html"
 WITHOUT_FRAME = "allauth/layouts/door.html"
 PAGES = {
-    "mfa_index": _("Ways to sign in"),
+    "mfa_index": _("Sign-in methods"),
     "usersessions_list": _("Sessions"),
     "account_change_password": _("Password"),
     "account_email": _("Email addresses"),

@@ -27,11 +27,10 @@ from control.api_keys.services import require_key_access
 from control.errors import NotPermitted, ObjectNotFound
 from control.organizations.models import Project
 from control.permissions import Permission
-from serving.contract.money import parse_dollars
 from web.console import one_time_secrets
 from web.console.base import PageContext, console_page
 from web.console.code_samples import CodeSamples
-from web.console.forms import apply_or_form_error
+from web.console.forms import apply_or_form_error, clean_dollars
 
 LIFETIMES = {
     "": _("Never"),
@@ -157,10 +156,7 @@ class ApiKeyCreateForm(ApiKeyPermissionsForm):
     def clean_limit(self) -> int | None:
         """Return the limit in nano-dollars. Raises ValidationError."""
         text = self.cleaned_data["limit"]
-        try:
-            return parse_dollars(text) if text else None
-        except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
+        return clean_dollars(text) if text else None
 
     def expires_at(self, now: datetime) -> datetime | None:
         """Return when the key expires; None for never."""

@@ -28,9 +28,8 @@ from control.limits.spending import Owner, owner_names
 from control.organizations.models import Project
 from control.permissions import Permission
 from serving.contract.budget import kind_of, limited_id, period_of
-from serving.contract.money import parse_dollars
 from web.console.base import PageContext, console_page
-from web.console.forms import apply_or_form_error
+from web.console.forms import apply_or_form_error, clean_dollars
 
 PERIODS = {
     LimitPeriod.DAY: _("Day"),
@@ -52,10 +51,7 @@ class DollarsFormField(forms.CharField):
     def clean(self, value: Any) -> int | None:
         """Return nano-dollars. Raises ValidationError."""
         text = super().clean(value)
-        try:
-            return parse_dollars(text) if text else None
-        except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
+        return clean_dollars(text) if text else None
 
 
 class SpendingLimitTermsForm(forms.Form):

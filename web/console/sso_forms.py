@@ -23,7 +23,7 @@ class OidcForm(forms.Form):
         widget=forms.TextInput(attrs={**OFF, "placeholder": "https://acme.okta.com"}),
     )
     client_id = forms.CharField(
-        label=_("Client id"), max_length=255, widget=forms.TextInput(attrs=OFF)
+        label=_("Client ID"), max_length=255, widget=forms.TextInput(attrs=OFF)
     )
     client_secret = forms.CharField(
         label=_("Client secret"),

@@ -54,7 +54,7 @@ class Migration(migrations.Migration):
             name='Case',
             fields=[
                 ('organization', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, primary_key=True, related_name='+', serialize=False, to='organizations.organization')),
-                ('state', models.CharField(choices=[('current', 'Nothing overdue'), ('retrying', 'Being charged or reminded'), ('grace', 'Grace'), ('limited', 'Limited'), ('suspended', 'Suspended'), ('written_off', 'Written off')], default='current', max_length=16)),
+                ('state', models.CharField(choices=[('current', 'Nothing overdue'), ('retrying', 'Being charged or reminded'), ('grace', 'Grace'), ('limited', 'Limited'), ('suspended', 'Suspended'), ('written_off', 'Written off')], default='current', max_length=16, verbose_name='status')),
                 ('round', models.PositiveIntegerField(default=0)),
                 ('invoice_id', models.CharField(blank=True, max_length=64)),
                 ('due_cents', models.BigIntegerField(default=0)),

@@ -31,7 +31,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('budget_id', models.CharField(db_collation='C', max_length=64)),
                 ('kind', models.CharField(choices=[('balance', 'Balance'), ('organization', 'Organization'), ('project', 'Project'), ('key', 'API key')], max_length=16)),
-                ('period', models.CharField(choices=[('lifetime', 'Without end'), ('month', 'Monthly'), ('week', 'Weekly'), ('day', 'Daily')], db_default='month', max_length=16)),
+                ('period', models.CharField(choices=[('lifetime', 'Lifetime'), ('month', 'Monthly'), ('week', 'Weekly'), ('day', 'Daily')], db_default='month', max_length=16)),
                 ('organization_id', models.CharField(max_length=64)),
                 ('starts_at', models.DateTimeField()),
                 ('ends_at', models.DateTimeField(blank=True, null=True)),

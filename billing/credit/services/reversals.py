@@ -99,7 +99,7 @@ def give_back(
         open_grant(
             organization_id=organization_id, kind=GrantKind.PREPAID,
             amount_nanos=amount_nanos - settled_nanos, funding=cash, cause=cause,
-            idempotency_key=grant_key, actor=actor, reason=cause.label, now=now,
+            idempotency_key=grant_key, actor=actor, reason=str(cause.label), now=now,
         )  # fmt: skip
     fund(row, amount_nanos, now=now)
     receivables_changed.send(None, organization_ids=[organization_id], now=now)

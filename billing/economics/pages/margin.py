@@ -7,6 +7,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from billing.economics.look import CLOSELY_MAX, Look, look
 from billing.economics.pages.margin_query import DAYS_MAX, GROUPS, MarginQuery, parse_query
@@ -32,11 +33,11 @@ ROWS_MAX = 100
 class MarginPage(OperatorPage):
     """Margin per variant, model or organization over whole UTC days."""
 
-    title = "Margin"
-    purpose = (
-        "What customers paid beside what the replicas cost that served them. Replicas cost from"
-        " their start to their end: the seconds in which they worked are shared among those who"
-        " used them, by tokens; all others are idle."
+    title = _("Margin")
+    purpose = _(
+        "Compares what customers were charged with what the replicas cost. A replica costs from"
+        " its start to its end: its busy seconds are shared among the organizations that used it,"
+        " by tokens; all other seconds are idle."
     )
     permission_required = "economics.view_enginelife"
     template_name = "economics/margin.html"

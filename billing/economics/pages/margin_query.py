@@ -3,16 +3,22 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from django.utils.translation import gettext_lazy as _
 
 from billing.economics.margin import Dimension
 from billing.reading.days import day_of, midnight
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 DAYS_MAX = 31
 DAYS_USUAL = 7
-GROUPS: dict[Dimension, str] = {
-    "variant": "Variant",
-    "model": "Model",
-    "organization": "Organization",
+GROUPS: dict[Dimension, "StrOrPromise"] = {
+    "variant": _("Variant"),
+    "model": _("Model"),
+    "organization": _("Organization"),
 }
 
 

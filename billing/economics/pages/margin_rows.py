@@ -6,6 +6,8 @@ from functools import reduce
 from operator import add
 from typing import Any
 
+from django.utils.translation import gettext, ngettext
+
 from billing.economics.margin import COLUMN, Dimension, Margin, summed
 from billing.economics.pages.margin_query import MarginQuery
 from billing.economics.pages.names import Names
@@ -67,7 +69,9 @@ class MarginRow:
     @property
     def label(self) -> str:
         """What the row is called, idle time told apart."""
-        return f"{self.name}, idle" if self.is_idle and self.id else self.name
+        if self.is_idle and self.id:
+            return gettext("%(name)s, idle") % {"name": self.name}
+        return self.name
 
     @property
     def revenue(self) -> Money:
@@ -105,7 +109,7 @@ def rows_of(found: Iterable[Margin], query: MarginQuery, called: Names) -> list[
 
 def total_of(rows: Iterable[MarginRow]) -> MarginRow:
     """Return all rows added up."""
-    return MarginRow("", "Total", reduce(add, (row.margin for row in rows), NOBODY))
+    return MarginRow("", gettext("Total"), reduce(add, (row.margin for row in rows), NOBODY))
 
 
 def shown_rows(rows: Sequence[MarginRow], count_max: int) -> list[MarginRow]:
@@ -115,9 +119,10 @@ def shown_rows(rows: Sequence[MarginRow], count_max: int) -> list[MarginRow]:
     if not rest:
         return list(rows)
     others = reduce(add, (row.margin for row in rest))
+    words = ngettext("%(count)d other", "%(count)d others", len(rest)) % {"count": len(rest)}
     return [
         *served[:count_max],
-        MarginRow("", f"{len(rest)} others", others),
+        MarginRow("", words, others),
         *(row for row in rows if row.is_idle),
     ]
 
@@ -140,10 +145,23 @@ def chart_of(rows: Sequence[MarginRow]) -> dict[str, Any]:
     served = {(row.id, row.name): row.margin for row in bars if not row.is_idle}
     idle = {(row.id, row.name): row.margin for row in bars if row.is_idle}
     series = [
-        _series("Revenue", "revenue", "revenue", [_of(served, key).revenue_nanos for key in keys]),
-        _series("Cost of use", "served", "cost", [_of(served, key).cost_nanos for key in keys]),
         _series(
-            "Cost of idle replicas", "idle", "cost", [_of(idle, key).cost_nanos for key in keys]
+            gettext("Revenue"),
+            "revenue",
+            "revenue",
+            [_of(served, key).revenue_nanos for key in keys],
+        ),
+        _series(
+            gettext("Cost of usage"),
+            "served",
+            "cost",
+            [_of(served, key).cost_nanos for key in keys],
+        ),
+        _series(
+            gettext("Cost of idle replicas"),
+            "idle",
+            "cost",
+            [_of(idle, key).cost_nanos for key in keys],
         ),
     ]
     left = [(_of(served, key) + _of(idle, key)).margin_nanos for key in keys]
@@ -153,7 +171,9 @@ def chart_of(rows: Sequence[MarginRow]) -> dict[str, Any]:
         "labels": names,
         "titles": names,
         "series": [asdict(one) for one in series],
-        "totals": [f"Margin {format_dollars(nanos)}" for nanos in left],
+        "totals": [
+            gettext("Margin %(amount)s") % {"amount": format_dollars(nanos)} for nanos in left
+        ],
     }
 
 
@@ -191,7 +211,7 @@ def _grouped(served: Iterable[Margin], by: Dimension) -> list[Margin]:
 
 def _row(row: Margin, by: Dimension, called: Names) -> MarginRow:
     if row.is_idle and by == "organization":
-        return MarginRow("", "Idle replicas", row)
+        return MarginRow("", gettext("Idle replicas"), row)
     key = getattr(row, COLUMN[by])
     name = {"model": called.model, "variant": called.variant, "organization": called.organization}
     return MarginRow(key or "", name[by](key), row)

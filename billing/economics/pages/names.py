@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from django.utils.translation import gettext
+
 from control.catalog.selectors import deployments, models
 from control.organizations.selectors import organizations
 
@@ -17,15 +19,15 @@ class Names:
 
     def model(self, model_id: str | None) -> str:
         """Return a model's public id."""
-        return _named(self.models, model_id, "Unknown model")
+        return _named(self.models, model_id, gettext("Unknown model"))
 
     def variant(self, variant_id: str | None) -> str:
         """Return a variant as customers name it."""
-        return _named(self.variants, variant_id, "Unknown variant")
+        return _named(self.variants, variant_id, gettext("Unknown variant"))
 
     def organization(self, organization_id: str | None) -> str:
         """Return an organization's name."""
-        return _named(self.organizations, organization_id, "Nobody")
+        return _named(self.organizations, organization_id, gettext("Nobody"))
 
 
 def names(organization_ids: Iterable[str] = ()) -> Names:
@@ -49,7 +51,12 @@ def deployment_names() -> dict[str, str]:
 
 
 def _deployment(variant: str, owner: object) -> str:
-    return f"{variant} for {owner}" if owner else variant
+    if not owner:
+        return variant
+    return gettext("%(variant)s for %(organization)s") % {
+        "variant": variant,
+        "organization": owner,
+    }
 
 
 def _named(known: dict[str, str], key: str | None, nothing: str) -> str:

@@ -1,4 +1,4 @@
-"""The reconciliation page: what each engine counted beside what was booked, hour by hour."""
+"""The reconciliation page: what each engine counted beside what was recorded, hour by hour."""
 
 from datetime import datetime
 from typing import Any
@@ -10,6 +10,8 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from billing.economics.judging import full_hour
 from billing.economics.models import Judgement
@@ -39,10 +41,10 @@ SUMMED = (
 class ReconciliationPage(OperatorPage):
     """Judged hours of up to a day, filtered by deployment and replica."""
 
-    title = "Reconciliation"
-    purpose = (
-        "What each engine counted beside what was booked, per replica and hour. Each difference"
-        " has reasons, and a tolerance of what those can make at most; what is left is an alarm."
+    title = _("Reconciliation")
+    purpose = _(
+        "Compares what each engine counted with what was recorded, per replica and hour. Known"
+        " reasons explain a difference up to a tolerance; what is left raises an alarm."
     )
     permission_required = "economics.view_enginelife"
     template_name = "economics/reconciliation.html"
@@ -104,11 +106,19 @@ def waiting_words(query: ReconciliationQuery, now: datetime) -> str:
     words = []
     if late:
         words.append(
-            f"Not judged: {', '.join(late)}. Hours before the first sample never are; others are"
-            " made up for within the hour, up to two days back."
+            gettext(
+                "Not reconciled: %(hours)s. Hours before the first sample never are; others are"
+                " reconciled within the hour, up to two days back."
+            )
+            % {"hours": ", ".join(late)}
         )
     if early:
-        words.append(f"Not judged yet: {', '.join(early)}. An hour is, 15 minutes after its end.")
+        words.append(
+            gettext(
+                "Not reconciled yet: %(hours)s. An hour is reconciled 15 minutes after its end."
+            )
+            % {"hours": ", ".join(early)}
+        )
     return " ".join(words)
 
 

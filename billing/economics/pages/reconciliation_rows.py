@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from django.urls import reverse
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from billing.economics.models import Judgement
 from billing.economics.reconciliation import ONE_HOUR
@@ -12,13 +14,13 @@ from billing.reading.exports import csv_bytes, utc_text
 
 WINDOWS_APART_MAX = timedelta(minutes=3)
 """A window that long about an hour is that hour: samples come by the minute."""
-UNSAMPLED_WORDS = (
-    "No fleet sampled this replica while it served these requests: their tokens are the gateway's"
-    " word alone, and their cost is unknown"
+UNSAMPLED_WORDS = _(
+    "No fleet sampled this replica while it served these requests: their tokens are known from the"
+    " gateway only, and their cost is unknown"
 )
 UNEXPLAINED_WORDS = {
-    1: "the engine made tokens that nobody pays for",
-    -1: "tokens were booked that the engine did not make",
+    1: _("the engine produced tokens that nobody pays for"),
+    -1: _("tokens were recorded that the engine did not produce"),
 }
 CSV_HEADER = (
     "hour_at_utc", "replica_id", "deployment_id", "deployment", "begins_at", "ends_at",
@@ -119,10 +121,10 @@ class JudgedRow:
     def verdict(self) -> str:
         """What is wrong, in words; empty where nothing is."""
         if not self.judgement.is_sampled:
-            return UNSAMPLED_WORDS
+            return str(UNSAMPLED_WORDS)
         left = self.unexplained
         sides = {(amount > 0) - (amount < 0) for amount in (left.input, left.output)} - {0}
-        return "; ".join(UNEXPLAINED_WORDS[side] for side in sorted(sides, reverse=True))
+        return "; ".join(str(UNEXPLAINED_WORDS[side]) for side in sorted(sides, reverse=True))
 
 
 def csv_pages(rows: Iterable[JudgedRow]) -> Iterator[bytes]:
@@ -156,4 +158,6 @@ def _signed(amount: int) -> str:
 
 
 def _span(less: int, more: int) -> str:
-    return f"{-less:,} to {more:+,}" if less or more else "0"
+    if not less and not more:
+        return "0"
+    return gettext("%(least)s to %(most)s") % {"least": f"{-less:,}", "most": f"{more:+,}"}

@@ -5,6 +5,7 @@ They hold all that is printed: what a party or a model is called later changes n
 
 from django.db import models
 from django.db.models import F, Q
+from django.utils.translation import gettext_lazy as _
 
 from billing.invoicing.models.parties import LegalEntity, Paper
 from billing.invoicing.periods import Period
@@ -25,9 +26,9 @@ def new_credit_note_id() -> str:
 class Meter(models.TextChoices):
     """What is counted."""
 
-    INPUT = "input", "Input tokens"
-    CACHED_INPUT = "cached_input", "Cached input tokens"
-    OUTPUT = "output", "Output tokens"
+    INPUT = "input", _("Input tokens")
+    CACHED_INPUT = "cached_input", _("Cached input tokens")
+    OUTPUT = "output", _("Output tokens")
 
 
 class NumberedDocument(models.Model):

@@ -5,6 +5,7 @@ from datetime import date
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
+from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import EMAIL_MAX
 from control.db.models import ID_MAX, new_id
@@ -26,8 +27,8 @@ def new_legal_entity_id() -> str:
 class Paper(models.TextChoices):
     """What invoices are printed on."""
 
-    A4 = "a4", "A4"
-    LETTER = "us-letter", "Letter"
+    A4 = "a4", _("A4")
+    LETTER = "us-letter", _("Letter")
 
 
 class LegalEntity(models.Model):
@@ -36,15 +37,15 @@ class LegalEntity(models.Model):
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_legal_entity_id)
     name = models.CharField(max_length=TEXT_MAX)
-    address = models.TextField(max_length=1000, help_text="A line each.")
-    country = models.CharField(max_length=COUNTRY_MAX, help_text="ISO 3166, such as DE.")
+    address = models.TextField(max_length=1000, help_text=_("One per line."))
+    country = models.CharField(max_length=COUNTRY_MAX, help_text=_("ISO 3166 code, such as DE."))
     region = models.CharField(max_length=TEXT_MAX, blank=True)
     tax_ids = models.TextField(
-        max_length=1000, blank=True, help_text="A line each, such as VAT DE123456789."
+        max_length=1000, blank=True, help_text=_("One per line, such as VAT DE123456789.")
     )
     email = models.EmailField(max_length=EMAIL_MAX, blank=True)
-    bank_details = models.TextField(max_length=1000, blank=True, help_text="A line each.")
-    footer = models.TextField(max_length=1000, blank=True, help_text="Stands on every page.")
+    bank_details = models.TextField(max_length=1000, blank=True, help_text=_("One per line."))
+    footer = models.TextField(max_length=1000, blank=True, help_text=_("Printed on every page."))
     logo_svg = models.TextField("logo (SVG)", max_length=100_000, blank=True)
     tax_calculator = models.CharField(max_length=40, default="rate_table")
     number_prefix = models.CharField(max_length=20, default="INV-")
@@ -128,16 +129,20 @@ class BillingProfile(models.Model):
 class TaxRate(models.Model):
     """What is added to sales to a country, or one region of it, from a day on."""
 
-    country = models.CharField(max_length=COUNTRY_MAX, help_text="ISO 3166, such as DE.")
+    country = models.CharField(max_length=COUNTRY_MAX, help_text=_("ISO 3166 code, such as DE."))
     region = models.CharField(
-        max_length=TEXT_MAX, blank=True, help_text="As profiles name it; empty for all of it."
+        max_length=TEXT_MAX,
+        blank=True,
+        help_text=_("As in billing profiles. Empty: the whole country."),
     )
-    name = models.CharField(max_length=40, help_text="As it stands on the invoice, such as VAT.")
-    rate_basis_points = models.PositiveIntegerField(help_text="1900 is 19 %.")
+    name = models.CharField(max_length=40, help_text=_("As printed on the invoice, such as VAT."))
+    rate_basis_points = models.PositiveIntegerField(help_text=_("1900 is 19 %."))
     reverse_charge = models.BooleanField(
         default=False,
-        help_text="Businesses abroad with a tax id pay it themselves: none is added, and the "
-        "invoice says so.",
+        help_text=_(
+            "Businesses abroad with a tax ID pay it themselves: none is added, and the invoice"
+            " says so."
+        ),
     )
     starts_on = models.DateField(default=EARLIEST)
 
@@ -162,7 +167,7 @@ class ExchangeRate(models.Model):
 
     currency = models.CharField(primary_key=True, max_length=CURRENCY_MAX)
     micros = models.PositiveBigIntegerField(
-        "millionths of a unit", help_text="For a dollar: 920000 is 0.92."
+        "millionths of a unit", help_text=_("For a dollar: 920000 is 0.92.")
     )
     as_of = models.DateField()
 

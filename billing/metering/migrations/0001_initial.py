@@ -176,7 +176,7 @@ class Migration(migrations.Migration):
                 ('count', models.BigIntegerField(default=0)),
             ],
             options={
-                'verbose_name_plural': 'tallies',
+                'verbose_name': 'alarm count',
                 'db_table': 'metering_tally',
                 'constraints': [models.UniqueConstraint(fields=('organization_id', 'kind', 'day'), name='tally_is_unique')],
             },

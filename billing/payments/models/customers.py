@@ -2,6 +2,7 @@
 
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
 
 from control.db.models import new_id
 
@@ -17,8 +18,8 @@ def new_method_id() -> str:
 class Mode(models.TextChoices):
     """Whether money is real."""
 
-    LIVE = "live", "Live"
-    TEST = "test", "Test"
+    LIVE = "live", _("Live")
+    TEST = "test", _("Test")
 
 
 class StripeCustomer(models.Model):
@@ -50,8 +51,8 @@ class PaymentMethod(models.Model):
     class Kind(models.TextChoices):
         """What it is."""
 
-        CARD = "card", "Card"
-        BANK = "bank", "Bank account"
+        CARD = "card", _("Card")
+        BANK = "bank", _("Bank account")
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_method_id)
     organization_id = models.CharField(max_length=ID_MAX)

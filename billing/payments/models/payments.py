@@ -3,6 +3,7 @@
 import pgtrigger
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
 
 from billing.payments.models.customers import ID_MAX, Mode, PaymentMethod
 from control.db.models import new_id
@@ -20,22 +21,22 @@ def new_payment_id() -> str:
 class Purpose(models.TextChoices):
     """What is paid."""
 
-    TOP_UP = "top_up", "Top-up"
-    AUTOMATIC = "automatic", "Automatic top-up"
-    INVOICE = "invoice", "Invoice"
+    TOP_UP = "top_up", _("Credit purchase")
+    AUTOMATIC = "automatic", _("Auto-recharge")
+    INVOICE = "invoice", _("Invoice")
 
 
 class PaymentStatus(models.TextChoices):
     """How far a payment is. It only moves on (`RANK`), whatever order news of it comes in; a
     success counts even after a failure, because the money is there."""
 
-    CREATED = "created", "Asked for"
-    OPEN = "open", "Not paid yet"
-    REQUIRES_ACTION = "requires_action", "To be confirmed"
-    PROCESSING = "processing", "On its way"
-    CANCELED = "canceled", "Given up"
-    FAILED = "failed", "Declined"
-    SUCCEEDED = "succeeded", "Paid"
+    CREATED = "created", _("Requested")
+    OPEN = "open", _("Not paid yet")
+    REQUIRES_ACTION = "requires_action", _("Needs confirmation")
+    PROCESSING = "processing", _("Processing")
+    CANCELED = "canceled", _("Canceled")
+    FAILED = "failed", _("Declined")
+    SUCCEEDED = "succeeded", _("Paid")
 
 
 RANK = {status: rank for rank, status in enumerate(PaymentStatus.values)}

@@ -2,6 +2,7 @@
 
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
 
 from billing.payments.models.customers import ID_MAX, Mode
 
@@ -9,13 +10,13 @@ from billing.payments.models.customers import ID_MAX, Mode
 class GapKind(models.TextChoices):
     """What does not fit."""
 
-    UNKNOWN_PAYMENT = "unknown_payment", "Stripe has a payment that we do not know"
-    UNLIKE_PAYMENT = "unlike_payment", "A payment is not what we asked for"
-    MISSING_PAYMENT = "missing_payment", "Stripe lacks a payment that we booked"
-    UNKNOWN_REFUND = "unknown_refund", "Stripe has a refund that we do not know"
-    UNLIKE_REFUND = "unlike_refund", "A refund is not what we asked for"
-    MISSING_REFUND = "missing_refund", "Stripe lacks a refund that we booked"
-    DISPUTE = "dispute", "A dispute's money is not what we booked"
+    UNKNOWN_PAYMENT = "unknown_payment", _("Payment at Stripe without a record here")
+    UNLIKE_PAYMENT = "unlike_payment", _("Payment differs from our record")
+    MISSING_PAYMENT = "missing_payment", _("Recorded payment missing at Stripe")
+    UNKNOWN_REFUND = "unknown_refund", _("Refund at Stripe without a record here")
+    UNLIKE_REFUND = "unlike_refund", _("Refund differs from our record")
+    MISSING_REFUND = "missing_refund", _("Recorded refund missing at Stripe")
+    DISPUTE = "dispute", _("Disputed amount differs from our record")
 
 
 class Gap(models.Model):

@@ -2,6 +2,7 @@
 
 from django.db import models
 from django.db.models import F, Q
+from django.utils.translation import gettext_lazy as _
 
 from billing.payments.models.customers import ID_MAX, Mode
 from billing.payments.models.payments import KEY_MAX, WORDS_MAX, StripePayment
@@ -16,11 +17,11 @@ def new_refund_id() -> str:
 class RefundStatus(models.TextChoices):
     """How far a refund is; `FAILED` even after a success, when the bank sends the money back."""
 
-    WAITING = "waiting", "Waits for credit that gateways hold"
-    CREATED = "created", "Asked for"
-    PENDING = "pending", "On its way"
-    SUCCEEDED = "succeeded", "Paid back"
-    FAILED = "failed", "Came back"
+    WAITING = "waiting", _("Waiting for credit held by gateways")
+    CREATED = "created", _("Requested")
+    PENDING = "pending", _("Processing")
+    SUCCEEDED = "succeeded", _("Refunded")
+    FAILED = "failed", _("Failed")
 
 
 class Refund(models.Model):

@@ -13,6 +13,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import Field as Column
 from django.forms import Field
 from django.utils.html import format_html
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
@@ -80,7 +81,10 @@ class DollarsField(Field):
         try:
             return parse_dollars(value)
         except ValueError as error:
-            raise ValidationError(str(error)) from error
+            words = gettext(
+                "“%(text)s” is not an amount in dollars. Enter an amount such as 5 or 0.25."
+            )
+            raise ValidationError(words % {"text": value}) from error
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         """Return whether the amounts differ; an invalid amount does."""

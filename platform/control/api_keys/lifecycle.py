@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from django.utils.translation import gettext, ngettext
+
 from control.api_keys.models import ApiKey, ApiKeyKind, PreviousSecret
 from control.api_keys.selectors import keys, locked_live_keys
 from control.feed.services import FeedRef
@@ -42,9 +44,13 @@ def _on_deletion_previewed(
 ) -> list[DeletionEffect]:
     count = keys(organization).count()
     if not count:
-        return [DeletionEffect("It has no API key that works.")]
-    stop = "1 API key stops" if count == 1 else f"{count} API keys stop"
-    return [DeletionEffect(f"{stop} working within a second, on every gateway.")]
+        return [DeletionEffect(gettext("There are no active API keys."))]
+    words = ngettext(
+        "%(count)d API key stops working within a second, on every gateway.",
+        "%(count)d API keys stop working within a second, on every gateway.",
+        count,
+    )
+    return [DeletionEffect(words % {"count": count})]
 
 
 def _on_deleted(

@@ -8,6 +8,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import NAME_MAX, User
 from control.db.models import ID_MAX, new_id
@@ -26,8 +27,8 @@ def new_key_id() -> str:
 class ApiKeyKind(models.TextChoices):
     """The origin of a key: made by a person, or by the console for its playground."""
 
-    STANDARD = "standard", "Standard"
-    PLAYGROUND = "playground", "Playground"
+    STANDARD = "standard", _("Standard")
+    PLAYGROUND = "playground", _("Playground")
 
 
 class Scope(StrEnum):

@@ -32,7 +32,6 @@ class AuditEvent(models.Model):
 
     class Meta:
         db_table = "audit_event"
-        verbose_name_plural = "deeds"
         ordering = ["-id"]
         indexes = [
             models.Index(fields=["organization_id", "-id"], name="audit_by_organization"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from django.conf import settings
+from django.utils.translation import gettext
 
 from serving.contract.codec import ContractError, decode
 from serving.contract.feed import Page
@@ -29,9 +30,9 @@ class FleetStatus:
     def summary(self, deployment_id: str) -> str:
         """Return a text such as `1 ready, 2 loading`."""
         if self.is_down:
-            return "unknown: the fleet does not answer"
+            return gettext("unknown: the fleet does not respond")
         states = Counter(each.state for each in self.of(deployment_id))
-        return ", ".join(f"{count} {state}" for state, count in states.items()) or "none"
+        return ", ".join(f"{count} {state}" for state, count in states.items()) or gettext("none")
 
 
 def fleet_status() -> FleetStatus:

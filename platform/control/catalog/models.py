@@ -6,6 +6,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import NAME_MAX
 from control.db.models import ID_MAX, new_id
@@ -42,8 +43,8 @@ def new_deployment_id() -> str:
 class Task(models.TextChoices):
     """The task of a model, named as in the contracts."""
 
-    GENERATE = "generate", "Text"
-    EMBED = "embed", "Embeddings"
+    GENERATE = "generate", _("Text")
+    EMBED = "embed", _("Embeddings")
 
 
 class Model(models.Model):
@@ -83,8 +84,8 @@ class Variant(models.Model):
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_variant_id)
     model = models.ForeignKey(Model, models.PROTECT, related_name="variants")
-    precision = models.CharField(max_length=16, help_text="bf16, fp8, int8, int4, …")
-    weights = models.CharField(max_length=200, help_text="A local folder or a Hugging Face id.")
+    precision = models.CharField(max_length=16, help_text=_("bf16, fp8, int8, int4, …"))
+    weights = models.CharField(max_length=200, help_text=_("A local folder or a Hugging Face ID."))
     parent = models.ForeignKey(
         "self", models.PROTECT, null=True, blank=True, related_name="quantized"
     )
@@ -97,7 +98,7 @@ class Variant(models.Model):
         null=True,
         blank=True,
         validators=COUNT_BOUNDS,
-        help_text="Length of the vectors, of a model for embeddings.",
+        help_text=_("Length of the vectors of an embedding model."),
     )
     parameter_count = models.PositiveBigIntegerField(null=True, blank=True)
     size_bytes = models.PositiveBigIntegerField(null=True, blank=True)
@@ -174,9 +175,9 @@ class QualityReport(models.Model):
 class Engine(models.TextChoices):
     """The engine that serves the weights."""
 
-    VLLM = "vllm", "vLLM"
-    SIMULATED = "simulated", "Simulated"
-    EXTERNAL = "external", "External"
+    VLLM = "vllm", _("vLLM")
+    SIMULATED = "simulated", _("Simulated")
+    EXTERNAL = "external", _("External")
 
 
 class Deployment(models.Model):
@@ -194,11 +195,11 @@ class Deployment(models.Model):
     replicas_min = models.PositiveIntegerField(default=0, validators=COUNT_BOUNDS)
     replicas_max = models.PositiveIntegerField(default=1, validators=COUNT_BOUNDS)
     slots = models.PositiveIntegerField(
-        default=32, validators=COUNT_BOUNDS, help_text="Sequences at once per replica."
+        default=32, validators=COUNT_BOUNDS, help_text=_("Concurrent sequences per replica.")
     )
     reserved_share = models.FloatField(
         default=0.1,
-        help_text="Part of all slots kept free for each tier whose clients wait, while in use.",
+        help_text=_("Share of all slots kept free for each tier whose clients wait, while in use."),
     )
     engine_arguments = ArrayField(models.CharField(max_length=200), default=list, blank=True)
     external_urls = ArrayField(models.CharField(max_length=200), default=list, blank=True)
@@ -213,12 +214,14 @@ class Deployment(models.Model):
     wake_seconds = models.FloatField(
         default=0.0,
         validators=SECONDS_BOUNDS,
-        help_text="For a replica on its way where none is ready; 0: refused at once.",
+        help_text=_("How long to wait for a starting replica if none is ready. 0: refuse at once."),
     )
     sleep_after_seconds = models.FloatField(
         default=0.0,
         validators=SECONDS_BOUNDS,
-        help_text="Without a request for so long all replicas stop until there is one; 0: never.",
+        help_text=_(
+            "After so long without a request, all replicas stop until there is one. 0: never."
+        ),
     )
     hourly_cost_nanos = models.BigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from django.db import transaction
 from django.db.models import Q
+from django.utils.translation import gettext, ngettext
 
 from control.accounts.models import User
 from control.accounts.selectors import locked_user
@@ -33,10 +34,17 @@ def obstacles(user: User) -> list[str]:
     """Return what must be done before the person can be erased, a sentence each."""
     reasons = []
     if user.operator_role:
-        reasons.append("They are an operator of the platform: an owner must dismiss them first.")
+        reasons.append(
+            gettext(
+                "This person is an operator of the platform: an owner must remove the operator"
+                " first."
+            )
+        )
+    sole = gettext(
+        "%(organization)s has no other owner: make another member an owner, or delete it."
+    )
     return reasons + [
-        f"{each.name} has no other owner: make somebody else one, or delete it."
-        for each in tenants.solely_owned_organizations(user)
+        sole % {"organization": each.name} for each in tenants.solely_owned_organizations(user)
     ]
 
 
@@ -44,14 +52,30 @@ def consequences(user: User) -> list[str]:
     """Return what erasing the person now would do, a sentence each."""
     names = [membership.organization.name for membership in tenants.memberships(user)]
     count = live_keys_of(user).count()
-    end = "1 API key that they made ends" if count == 1 else f"{count} API keys that they made end"
+    memberships = gettext("There are no memberships to end.")
+    if names:
+        memberships = gettext("Membership ends in: %(organizations)s.") % {
+            "organizations": ", ".join(names)
+        }
+    keys = gettext("No API keys are revoked.")
+    if count:
+        keys = ngettext(
+            "%(count)d API key that this person created stops working within a second.",
+            "%(count)d API keys that this person created stop working within a second.",
+            count,
+        ) % {"count": count}
     return [
-        "The account loses address, name, password and second factors; nobody signs in again.",
-        f"The seat ends in {', '.join(names)}." if names else "There is no seat to end.",
-        f"{end} within a second." if count else "No API key ends.",
-        "Every session ends. Invitations and mails to the address are deleted.",
-        "Deeds, keys and price books go on naming an id, which is shown as “erased person”.",
-        "What organizations used and paid stays in their books.",
+        gettext(
+            "Email, name, password and second factors are deleted, so nobody can sign in to the"
+            " account again."
+        ),
+        memberships,
+        keys,
+        gettext("Every session ends. Invitations and emails to the address are deleted."),
+        gettext(
+            "Audit events, API keys and price books keep an ID, which is shown as “erased person”."
+        ),
+        gettext("Usage and payments belong to the organizations and are kept."),
     ]
 
 
@@ -88,7 +112,7 @@ def _end(user: User, actor: Actor, now: datetime) -> None:
 
 def _check(user: User) -> None:
     if user.erased_at is not None:
-        raise Conflict("They are erased already.")
+        raise Conflict("This person is already erased.")
     reasons = obstacles(user)
     if reasons:
         raise Conflict(" ".join(reasons))

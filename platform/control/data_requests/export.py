@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import User
 from control.audit.pseudonyms import without_names
@@ -21,12 +22,14 @@ from control.data_requests.inventory import (
     stored_emails,
 )
 
-ABOUT = """What this platform holds about you, as it stood at {now}, in UTC.
+ABOUT = _(
+    """The personal data that this platform holds about you, as of {now} UTC.
 
-Each file is a list. Deeds are what you did; where others are named in them, that is left out. Mails
-are listed by kind and time: their text is what was sent to you. What an organization used and paid
-is the organization's and stays in its books.
+Each file is a list. Audit events are what you did; the names of other people are left out. Emails
+are listed by kind and time, without their text, which was sent to you. An organization's usage and
+payments belong to the organization and are not included.
 """
+)
 Rows = Iterable[dict[str, Any]]
 
 
@@ -65,7 +68,7 @@ def _parts(person: User, now: datetime) -> Iterator[tuple[str, Rows]]:
     yield "invitations", memberships.values("organization__name", *fields)
     yield "operator-invitations", operators.values(*fields)
     yield "mails", _mails(person)
-    yield "deeds", _audit_events(person)
+    yield "audit-events", _audit_events(person)
 
 
 def _account(person: User) -> dict[str, Any]:

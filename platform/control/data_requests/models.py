@@ -5,6 +5,7 @@ from datetime import timedelta
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import User
 from control.db.models import ID_MAX, new_id
@@ -20,18 +21,18 @@ def new_data_request_id() -> str:
 class RequestKind(models.TextChoices):
     """The kind of a data subject request."""
 
-    EXPORT = "export", "Export personal data"
-    ERASURE_DRY_RUN = "erasure_dry_run", "Erase (dry run)"
-    ERASURE = "erasure", "Erase personal data"
+    EXPORT = "export", _("Export personal data")
+    ERASURE_DRY_RUN = "erasure_dry_run", _("Erase (dry run)")
+    ERASURE = "erasure", _("Erase personal data")
 
 
 class RequestState(models.TextChoices):
     """The state of a data subject request."""
 
-    WAITING = "waiting", "Waiting"
-    DONE = "done", "Done"
-    REFUSED = "refused", "Refused"
-    FAILED = "failed", "Failed"
+    WAITING = "waiting", _("Waiting")
+    DONE = "done", _("Done")
+    REFUSED = "refused", _("Refused")
+    FAILED = "failed", _("Failed")
 
 
 class DataSubjectRequest(models.Model):
@@ -42,7 +43,9 @@ class DataSubjectRequest(models.Model):
     person = models.ForeignKey(User, models.PROTECT, related_name="+")
     asked_by = models.ForeignKey(User, models.PROTECT, related_name="+")
     kind = models.CharField(max_length=16, choices=RequestKind)
-    state = models.CharField(max_length=16, choices=RequestState, default=RequestState.WAITING)
+    state = models.CharField(
+        "status", max_length=16, choices=RequestState, default=RequestState.WAITING
+    )
     percent = models.PositiveSmallIntegerField(default=0)
     attempts = models.PositiveSmallIntegerField(default=0)
     busy_until = models.DateTimeField(null=True, blank=True)

@@ -6,6 +6,8 @@ import structlog
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import User
 from control.accounts.selectors import locked_user
@@ -28,7 +30,7 @@ PAGE = 50
 BUSY = timedelta(minutes=5)
 """A worker's lease on a request. It is longer than a task's time limit, so a worker that exceeds it
 has died."""
-FAILED = "It failed on our side, three times. Our operators can see why."
+FAILED = _("Something went wrong on our side, three times. Our operators can see why.")
 
 logger = structlog.get_logger(__name__)
 
@@ -46,11 +48,11 @@ def create_request(
         require_operator(actor, Permission.CUSTOMERS_WRITE)
     user = locked_user(user.id)
     if user.erased_at is not None:
-        raise Conflict("They are erased already.")
+        raise Conflict("This person is already erased.")
     if kind == RequestKind.ERASURE:
         _check_erasure(user, confirmation)
     if open_requests().filter(person=user, kind=kind).exists():
-        raise Conflict("This is under way already.")
+        raise Conflict("This request is already in progress.")
     request = DataSubjectRequest.objects.create(person=user, asked_by=asked_by, kind=kind)
     _record(actor, f"data_request.{kind}_requested", request)
     return request
@@ -58,9 +60,7 @@ def create_request(
 
 def _check_erasure(user: User, confirmation: str) -> None:
     if confirmation.strip().lower() != user.email:
-        raise InvalidValue(
-            "Type the address of the account that is to be erased.", param="confirmation"
-        )
+        raise InvalidValue("Enter the email of the account to erase.", param="confirmation")
     reasons = obstacles(user)
     if reasons:
         raise Conflict(" ".join(reasons))
@@ -88,7 +88,7 @@ def _begin(request_id: str, now: datetime) -> DataSubjectRequest | None:
     if request is None or (request.busy_until is not None and request.busy_until > now):
         return None
     if request.attempts >= ATTEMPTS_MAX:
-        _finish(request, RequestState.FAILED, [FAILED])
+        _finish(request, RequestState.FAILED, [str(FAILED)])
         return None
     request.attempts += 1
     request.busy_until = now + BUSY
@@ -99,7 +99,8 @@ def _begin(request_id: str, now: datetime) -> DataSubjectRequest | None:
 def _execute(request: DataSubjectRequest, now: datetime) -> None:
     user, actor = request.person, Actor.for_user(request.asked_by)
     if request.kind == RequestKind.ERASURE_DRY_RUN:
-        refusals = [f"Refused as things stand: {each}" for each in obstacles(user)]
+        words = gettext("Not possible yet: %(reason)s")
+        refusals = [words % {"reason": each} for each in obstacles(user)]
         _finish(request, RequestState.DONE, [*refusals, *consequences(user)])
     elif request.kind == RequestKind.ERASURE:
         _finish(request, RequestState.DONE, erase(user, actor=actor, now=now))
@@ -141,7 +142,7 @@ def take_export(*, actor: Actor, request: DataSubjectRequest) -> bytes:
     if actor.user_id != request.person_id:
         require_operator(actor, Permission.CUSTOMERS_WRITE)
     if request.person.erased_at is not None and not actor.is_operator:
-        raise NotPermitted("They are erased.")
+        raise NotPermitted("This person is erased.")
     if not request.export:
         raise ObjectNotFound("The export is no longer available. Request a new one.")
     _record(actor, "data_request.exported", request)

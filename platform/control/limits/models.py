@@ -6,6 +6,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import NAME_MAX
 from control.catalog.models import Model
@@ -123,7 +124,7 @@ class RateLimitOverride(RateLimitFields):
     organization = models.ForeignKey(Organization, models.CASCADE, related_name="own_limits")
     model = models.ForeignKey(
         Model, models.CASCADE, null=True, blank=True, related_name="+",
-        help_text="Empty: all models together.",
+        help_text=_("Empty: all models together."),
     )  # fmt: skip
     created_at = models.DateTimeField(default=timezone.now)
 
@@ -181,9 +182,9 @@ class OrganizationUsageTier(models.Model):
 class LimitPeriod(models.TextChoices):
     """The period after which a limit starts anew, at midnight UTC; weeks begin on Monday."""
 
-    MONTH = "month", "Month"
-    WEEK = "week", "Week"
-    DAY = "day", "Day"
+    MONTH = "month", _("Month")
+    WEEK = "week", _("Week")
+    DAY = "day", _("Day")
 
 
 class SpendingLimit(models.Model):

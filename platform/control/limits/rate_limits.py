@@ -93,7 +93,7 @@ def usage_tier(tier_id: str) -> UsageTier:
 def locked_tier(tier_id: str) -> UsageTier:
     """Return a tier with its row locked. Raises ObjectNotFound."""
     return get_or_not_found(
-        UsageTier.objects.select_for_update(no_key=True), "limit tier", id=tier_id
+        UsageTier.objects.select_for_update(no_key=True), "usage tier", id=tier_id
     )
 
 

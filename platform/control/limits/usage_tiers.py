@@ -21,7 +21,7 @@ logger = structlog.get_logger(__name__)
 
 PAGE = 200
 """Organizations per transaction, which locks the feed's numbering at its end."""
-PLATFORM = Actor.for_system("limit tiers")
+PLATFORM = Actor.for_system("usage tiers")
 
 
 def listen() -> None:

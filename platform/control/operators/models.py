@@ -6,6 +6,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import (
     EMAIL_MAX,
@@ -91,7 +92,7 @@ class OperatorToken(models.Model):
     last_four = models.CharField(max_length=4)
     created_by = models.ForeignKey(User, models.PROTECT, related_name="operator_tokens")
     created_at = models.DateTimeField(default=timezone.now)
-    expires_at = models.DateTimeField(null=True, blank=True, help_text="UTC. Empty: never.")
+    expires_at = models.DateTimeField(null=True, blank=True, help_text=_("UTC. Empty: never."))
     last_used_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
 

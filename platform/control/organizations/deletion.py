@@ -8,6 +8,7 @@ from typing import cast
 from django.db import transaction
 from django.dispatch import Signal
 from django.utils import timezone
+from django.utils.translation import gettext, ngettext
 
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue
@@ -88,19 +89,20 @@ def _own_effects(organization: Organization) -> list[DeletionEffect]:
     members = selectors.members(organization).count()
     projects = selectors.projects(organization).count()
     invitations = selectors.open_invitations(organization).count()
-    effects = [
-        DeletionEffect(
-            f"{_counted(members, 'member loses', 'members lose')} the seat at once, you too."
-            if members > 1
-            else "You lose your seat at once; nobody else has one."
-        ),
-        DeletionEffect(f"{_counted(projects, 'project is', 'projects are')} archived."),
-    ]
+    access = gettext("You lose access at once. There are no other members.")
+    if members > 1:
+        access = gettext("All %(count)d members lose access at once, including you.") % {
+            "count": members
+        }
+    archived = ngettext(
+        "%(count)d project is archived.", "%(count)d projects are archived.", projects
+    )
+    effects = [DeletionEffect(access), DeletionEffect(archived % {"count": projects})]
     if invitations:
-        subject = _counted(invitations, "open invitation is", "open invitations are")
-        effects.append(DeletionEffect(f"{subject} withdrawn."))
+        revoked = ngettext(
+            "%(count)d open invitation is withdrawn.",
+            "%(count)d open invitations are withdrawn.",
+            invitations,
+        )
+        effects.append(DeletionEffect(revoked % {"count": invitations}))
     return effects
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"

@@ -5,6 +5,7 @@ from django.core.validators import MaxValueValidator
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import EMAIL_MAX, NAME_MAX, User
 from control.db.models import ID_MAX, new_id
@@ -42,16 +43,16 @@ def new_invitation_id() -> str:
 class OrganizationStatus(models.TextChoices):
     """The status of an organization; keys work in an active one only."""
 
-    ACTIVE = "active", "Active"
-    SUSPENDED = "suspended", "Suspended"
-    DELETED = "deleted", "Deleted"
+    ACTIVE = "active", _("Active")
+    SUSPENDED = "suspended", _("Suspended")
+    DELETED = "deleted", _("Deleted")
 
 
 class BillingMode(models.TextChoices):
     """Whether an organization pays in advance or by invoice."""
 
-    PREPAID = "prepaid", "Prepaid"
-    POSTPAID = "postpaid", "Postpaid"
+    PREPAID = "prepaid", _("Prepaid")
+    POSTPAID = "postpaid", _("Postpaid")
 
 
 class Organization(models.Model):
@@ -65,11 +66,11 @@ class Organization(models.Model):
     billing_mode = models.CharField(max_length=16, choices=BillingMode, default=BillingMode.PREPAID)
     spend_limit_nanos = models.BigIntegerField(null=True, blank=True)
     weight = models.PositiveIntegerField(
-        default=1, validators=[MaxValueValidator(WEIGHT_MAX)], help_text="Share of a busy pool."
+        default=1, validators=[MaxValueValidator(WEIGHT_MAX)], help_text=_("Share of a busy pool.")
     )
     cache_salt_id = models.CharField(max_length=ID_MAX, default=new_cache_salt_id)
     idempotency_enabled = models.BooleanField(
-        default=False, help_text="Whether answers are kept for a day, to be given again."
+        default=False, help_text=_("Keep responses for a day, to answer repeated requests.")
     )
     created_at = models.DateTimeField(default=timezone.now)
 
@@ -110,7 +111,9 @@ class Project(models.Model):
         models.CharField(max_length=ORIGIN_MAX),
         default=list,
         blank=True,
-        help_text="Whose pages may call with the project's keys, such as https://app.example.com.",
+        help_text=_(
+            "Origins whose pages may use the project's keys, such as https://app.example.com."
+        ),
     )
     created_at = models.DateTimeField(default=timezone.now)
     archived_at = models.DateTimeField(null=True, blank=True)

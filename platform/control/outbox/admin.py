@@ -71,7 +71,7 @@ def list_url(kind: str, state: str) -> str:
 class StateFilter(admin.SimpleListFilter):
     """A filter by state: waiting, failing, given up or delivered."""
 
-    title = _("state")
+    title = _("status")
     parameter_name = "state"
 
     def lookups(

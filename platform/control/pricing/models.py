@@ -9,6 +9,7 @@ from django.core.validators import MaxValueValidator
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import NAME_MAX, User
 from control.catalog.models import Variant
@@ -110,10 +111,10 @@ class PriceBook(models.Model):
 class ServiceTier(models.TextChoices):
     """The urgency of a request."""
 
-    PRIORITY = "priority", "Priority"
-    DEFAULT = "default", "Default"
-    FLEX = "flex", "Flex"
-    BATCH = "batch", "Batch"
+    PRIORITY = "priority", _("Priority")
+    DEFAULT = "default", _("Default")
+    FLEX = "flex", _("Flex")
+    BATCH = "batch", _("Batch")
 
 
 class Price(models.Model):

@@ -6,6 +6,7 @@ from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext
 
 from control.accounts.models import User
 from control.organizations.signup import SignupAdapter
@@ -35,7 +36,7 @@ class SsoAccountAdapter(SignupAdapter):
         """Redirect to SSO unless the user signed in with the provider that their organization
         enforces; another organization's provider does not count."""
         if selectors.enforcing(user) - {getattr(request, CAME_BY_SSO, "")}:
-            messages.error(request, "Your organization lets people in with SSO only.")
+            messages.error(request, gettext("Your organization requires you to sign in with SSO."))
             return redirect("sso_begin")
         response: HttpResponse | None = super().pre_login(request, user, **hooks)
         return response
@@ -45,5 +46,7 @@ def _check_not_enforced(email: str) -> None:
     """Raise ValidationError if SSO is enforced for an address, whether or not it has an account.
     Operators are exempt, since they repair broken connections."""
     if selectors.is_enforced_for(email) and not selectors.is_operators(email):
-        message = f"Addresses of {selectors.domain_of(email)} sign in with SSO only."
+        message = gettext("Addresses at %(domain)s must sign in with SSO.") % {
+            "domain": selectors.domain_of(email)
+        }
         raise ValidationError(message, code="sso_enforced")

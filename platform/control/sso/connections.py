@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from control.accounts.models import User
 from control.audit import services as audit
@@ -341,9 +342,9 @@ def _on_deletion_previewed(
 ) -> list[DeletionEffect]:
     effects = []
     if selectors.connection(organization).is_set_up:
-        effects.append(DeletionEffect("Nobody signs in by your provider any more."))
+        effects.append(DeletionEffect(gettext("Members can no longer sign in with SSO.")))
     if selectors.scim_token(organization) is not None:
-        effects.append(DeletionEffect("The SCIM token opens nothing any more."))
+        effects.append(DeletionEffect(gettext("The SCIM token stops working.")))
     return effects
 
 

@@ -7,6 +7,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import EMAIL_MAX, User
 from control.db.models import ID_MAX, new_id
@@ -40,8 +41,8 @@ def new_scim_group_id() -> str:
 class Protocol(models.TextChoices):
     """The protocol of an identity provider."""
 
-    OIDC = "oidc", "OpenID Connect"
-    SAML = "saml", "SAML 2.0"
+    OIDC = "oidc", _("OpenID Connect")
+    SAML = "saml", _("SAML 2.0")
 
 
 class SsoConnection(models.Model):

@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -33,7 +34,7 @@ class SsoLoginForm(forms.Form):
     """Form for the email address whose domain determines the provider."""
 
     email = forms.EmailField(
-        label="Work e-mail",
+        label=_("Work email"),
         max_length=EMAIL_MAX,
         widget=forms.EmailInput(attrs={"autocomplete": "email", "placeholder": "you@company.com"}),
     )

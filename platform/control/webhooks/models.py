@@ -8,6 +8,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from control.db.models import ID_MAX, new_id
 from control.egress import URL_MAX
@@ -16,13 +17,13 @@ from control.organizations.models import Organization
 DESCRIPTION_MAX = 200
 REASON_MAX = 200
 EVENT_TYPES = {
-    "balance.low": "The balance fell below a threshold.",
-    "spending_limit.reached": "Spending reached a share of a limit.",
-    "spending.unusual": "Spending is far above the usual.",
-    "invoice.finalized": "An invoice was issued.",
-    "invoice.paid": "An invoice was paid in full.",
-    "payment.failed": "A payment was declined.",
-    "api_key.created": "An API key was created.",
+    "balance.low": _("The credit balance fell below an alert threshold or was used up."),
+    "spending_limit.reached": _("Spending reached a percentage of a limit."),
+    "spending.unusual": _("Spending is far above the usual amount."),
+    "invoice.finalized": _("An invoice was issued."),
+    "invoice.paid": _("An invoice was paid in full."),
+    "payment.failed": _("A payment was declined."),
+    "api_key.created": _("An API key was created."),
 }
 TEST_EVENT = "webhook.test"
 """The event that the test button sends; it has no subscribers."""

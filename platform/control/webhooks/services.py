@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
+from django.utils.translation import ngettext
 
 from control.audit import services as audit
 from control.db.row_changes import snapshot
@@ -288,8 +289,12 @@ def _on_deletion_previewed(
     sender: object, organization: Organization, **_: Any
 ) -> list[DeletionEffect]:
     count = selectors.endpoints(organization).count()
-    endpoints_are = "1 webhook endpoint is" if count == 1 else f"{count} webhook endpoints are"
-    return [DeletionEffect(f"{endpoints_are} told nothing more.")] if count else []
+    if not count:
+        return []
+    words = ngettext(
+        "%(count)d webhook endpoint is deleted.", "%(count)d webhook endpoints are deleted.", count
+    )
+    return [DeletionEffect(words % {"count": count})]
 
 
 def _on_deleted(

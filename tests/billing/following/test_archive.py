@@ -231,7 +231,7 @@ def test_a_letter_beyond_the_window_is_not_booked_but_dismissed(old, folder, cus
     for event in (old[0], late):
         take_in(event)
         letter = DeadLetter.objects.get(event_id=event.event_id)
-        with pytest.raises(Conflict, match="can no longer be booked"):
+        with pytest.raises(Conflict, match="can no longer be recorded"):
             book_again(actor=Actor.for_system("tests"), letter=letter, now=NOW)
         dismiss(actor=Actor.for_system("tests"), letter_id=letter.pk, reason="too old", now=NOW)
         letter.refresh_from_db()

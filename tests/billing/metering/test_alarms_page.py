@@ -78,7 +78,7 @@ def test_each_kind_of_alarm_has_words_and_an_address_that_opens(operator, kind):
 def test_kinds_that_carry_a_name_or_nobody_described_are_shown_too(operator):
     raise_alarms({(OPERATOR, "late_follower_keys"): 2, (OPERATOR, "brand_new"): 1}, now=NOW)
     page = shown(operator)
-    assert "Late follower: keys" in page
+    assert "Consumer lag: keys" in page
     assert words_of("brand_new").name in page
 
 
@@ -189,7 +189,7 @@ def test_a_letter_is_booked_again_for_ninety_days(operator, customer, hours, is_
     answer = operator.post(f"{LETTERS}{letter.pk}/book_one/", {"csrfmiddlewaretoken": "any"})
     assert UsageEvent.objects.count() == is_booked
     assert answer.status_code == (302 if is_booked else 200)
-    assert is_booked or "can no longer be booked" in answer.content.decode()
+    assert is_booked or "can no longer be recorded" in answer.content.decode()
 
 
 def test_who_may_look_alone_may_neither_book_nor_dismiss(letter):

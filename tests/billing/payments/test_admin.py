@@ -43,7 +43,7 @@ def test_the_page_says_whether_the_books_agree(
     now = timezone.now() + timedelta(seconds=2)
     reconcile(starts_at=now - timedelta(days=1), ends_at=now, now=now)
     shown = operator.get(address).content.decode()
-    assert "Stripe has a payment that we do not know" in shown
+    assert "Payment at Stripe without a record here" in shown
     assert "fraudulent" in shown
 
 

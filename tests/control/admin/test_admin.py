@@ -122,7 +122,7 @@ def test_every_list_opens(
 def test_the_first_page_counts(operator: Client, org: SeededOrganization, key: ApiKey) -> None:
     page = operator.get("/admin/").content.decode()
     assert "Organizations" in page
-    assert "the fleet does not answer" in page
+    assert "the fleet does not respond" in page
 
 
 def test_every_page_of_a_row_opens(
@@ -386,4 +386,4 @@ def test_live_replicas_are_the_fleets_word(
 
 def test_a_silent_fleet_is_said_to_be_silent(operator: Client, deployment: Deployment) -> None:
     page = operator.get(change_url(deployment)).content.decode()
-    assert "the fleet does not answer" in page
+    assert "the fleet does not respond" in page

@@ -114,7 +114,8 @@ def test_a_copy_holds_what_is_known_and_no_secret(org: SeededOrganization, grace
     ]
     kinds = sorted(each["kind"] for each in content["mails"])  # type: ignore[attr-defined]
     assert kinds == ["invitation", "security_email", "security_email"]
-    assert {each["action"] for each in content["deeds"]} >= {"api_key.created", "member.invited"}  # type: ignore[attr-defined]
+    events = content["audit-events"]
+    assert {each["action"] for each in events} >= {"api_key.created", "member.invited"}  # type: ignore[attr-defined]
     everything = json.dumps(content)
     for secret in ("TOTPSECRET", "digest", "password", org.owner.email, "new@else.example"):
         assert secret not in everything, secret
@@ -213,7 +214,7 @@ def test_a_sole_owner_is_told_of_what_and_stays(org: SeededOrganization) -> None
 def test_an_operator_is_dismissed_first() -> None:
     user = operator("finance")
     assert "operator" in erasure.obstacles(user)[0]
-    with pytest.raises(Conflict, match="dismiss"):
+    with pytest.raises(Conflict, match="remove the operator"):
         ask(user, RequestKind.ERASURE, user.email)
 
 
@@ -227,8 +228,8 @@ def test_nobody_is_erased_without_the_address_typed(grace: User) -> None:
 def test_a_rehearsal_changes_nothing_and_says_what_would(grace: User) -> None:
     data_request = done(ask(grace, RequestKind.ERASURE_DRY_RUN))
     assert data_request.state == RequestState.DONE
-    assert "The seat ends in Acme." in data_request.told
-    assert "2 API keys that they made end within a second." in data_request.told
+    assert "Membership ends in: Acme." in data_request.told
+    assert "2 API keys that this person created stop working within a second." in data_request.told
     grace.refresh_from_db()
     assert grace.is_active
     assert ApiKey.objects.filter(created_by=grace, revoked_at=None).count() == 2

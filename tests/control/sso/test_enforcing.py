@@ -134,7 +134,7 @@ def test_a_password_does_not_help_and_is_not_looked_at(
 ) -> None:
     for email in (acme.owner.email, "nobody@acme.example"):
         reply = log_in(client, email)
-        assert "Addresses of acme.example sign in with SSO only" in reply.content.decode()
+        assert "Addresses at acme.example must sign in with SSO" in reply.content.decode()
     assert who(client) is None
 
 
@@ -147,7 +147,7 @@ def test_no_other_way_helps_either(
     assert reply["location"] == "/sso/"
     assert who(client) is None
     sent = {"email": "new@acme.example", "password1": "a-long-enough-phrase"}
-    assert "SSO only" in client.post("/accounts/signup/", sent).content.decode()
+    assert "must sign in with SSO" in client.post("/accounts/signup/", sent).content.decode()
     assert not User.objects.filter(email="new@acme.example").exists()
 
 
@@ -270,8 +270,8 @@ def test_the_end_of_the_organization_ends_it(
 ) -> None:
     token = create_scim_token(actor=acme.actor, organization=acme.organization)
     told = [each.words for each in preview_deletion(acme.organization)]
-    assert "Nobody signs in by your provider any more." in told
-    assert "The SCIM token opens nothing any more." in told
+    assert "Members can no longer sign in with SSO." in told
+    assert "The SCIM token stops working." in told
     delete_organization(actor=acme.actor, organization=acme.organization, name="Acme")
     scim = Client(headers={"authorization": f"Bearer {token}"})
     assert scim.get("/scim/v2/Users").status_code == 401

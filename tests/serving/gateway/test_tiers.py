@@ -79,7 +79,7 @@ async def test_a_tier_that_the_usage_tier_does_not_include_is_refused_by_name(
     mine = msgspec.structs.replace(tiered.tenant.organization, limit_tier_id="tier_1")
     feed.publish("organization", mine.organization_id, mine)
     await eventually(lambda: mirror.version == feed.version)
-    words = "'flex' is not in your organization's limit tier, which has: default"
+    words = "'flex' is not in your organization's usage tier, which has: default"
     with pytest.raises(openai.BadRequestError, match=words) as caught:
         await tiered.client().chat.completions.create(**ASK, service_tier="flex")
     assert caught.value.body["param"] == "service_tier"  # type: ignore[index]

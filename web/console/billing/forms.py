@@ -12,7 +12,8 @@ from billing.payments.models import AutoTopUp, PaymentMethod
 from billing.payments.models.codes import CODE_MAX
 from billing.payments.services.asking import TOP_UP_MAX_CENTS, TOP_UP_MIN_CENTS
 from billing.payments.services.automatic import CAP_MAX_CENTS
-from serving.contract.money import CENT_NANOS, parse_dollars
+from serving.contract.money import CENT_NANOS
+from web.console.forms import clean_dollars
 
 CHOICES = (1_000, 2_500, 5_000, 10_000, 25_000)
 """Suggested amounts, in cents."""
@@ -43,10 +44,7 @@ class CentsField(forms.CharField):
         text = super().clean(value)
         if not text:
             return None
-        try:
-            cents, rest = divmod(parse_dollars(text), CENT_NANOS)
-        except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
+        cents, rest = divmod(clean_dollars(text), CENT_NANOS)
         if rest or not self.least <= cents <= self.most:
             words = gettext("Enter an amount from %(least)s to %(most)s, in whole cents.")
             least, most = f"${self.least / 100:,.2f}", f"${self.most / 100:,.2f}"
@@ -110,20 +108,20 @@ class TopUpForm(forms.Form):
 class AutoTopUpForm(forms.Form):
     """The settings of automatic top-ups."""
 
-    is_on = forms.BooleanField(label=_("Top up automatically"), required=False)
+    is_on = forms.BooleanField(label=_("Recharge automatically"), required=False)
     threshold_cents = CentsField(
         label=_("When the balance falls below, in dollars"), least=0, most=TOP_UP_MAX_CENTS
     )
     amount_cents = CentsField(
-        label=_("Top up by, in dollars"), least=TOP_UP_MIN_CENTS, most=TOP_UP_MAX_CENTS
+        label=_("Add this amount, in dollars"), least=TOP_UP_MIN_CENTS, most=TOP_UP_MAX_CENTS
     )
     monthly_cap_cents = CentsField(
         label=_("At most per month, in dollars"),
         least=TOP_UP_MIN_CENTS,
         most=CAP_MAX_CENTS,
         help_text=_(
-            "Per UTC month, before tax. Two declined payments in a row stop automatic top-ups"
-            " until you save again."
+            "Per UTC month, before tax. Two declined payments in a row stop auto-recharge until you"
+            " save again."
         ),
     )
 

@@ -46,7 +46,7 @@ class ProfileForm(forms.Form):
         help_text=_("The country and region determine the tax."),
     )
     tax_id = forms.CharField(
-        label=_("Tax id"),
+        label=_("Tax ID"),
         required=False,
         max_length=TAX_ID_MAX,
         help_text=_("Such as DE123456789."),

@@ -103,9 +103,9 @@ def billing_automatic(page: PageContext) -> HttpResponse:
         ),
     ):
         if form.cleaned_data["is_on"]:
-            words = gettext("Automatic top-ups are on.")
+            words = gettext("Auto-recharge is on.")
         else:
-            words = gettext("Automatic top-ups are off.")
+            words = gettext("Auto-recharge is off.")
         messages.success(page.request, words)
         return redirect(page.url("billing"))
     return render_billing(page, automatic=form)

@@ -30,7 +30,6 @@ class Migration(migrations.Migration):
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
             ],
             options={
-                'verbose_name_plural': 'deeds',
                 'db_table': 'audit_event',
                 'ordering': ['-id'],
             },

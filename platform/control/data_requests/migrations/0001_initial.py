@@ -19,7 +19,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.CharField(default=control.data_requests.models.new_data_request_id, max_length=64, primary_key=True, serialize=False)),
                 ('kind', models.CharField(choices=[('export', 'Export personal data'), ('erasure_dry_run', 'Erase (dry run)'), ('erasure', 'Erase personal data')], max_length=16)),
-                ('state', models.CharField(choices=[('waiting', 'Waiting'), ('done', 'Done'), ('refused', 'Refused'), ('failed', 'Failed')], default='waiting', max_length=16)),
+                ('state', models.CharField(choices=[('waiting', 'Waiting'), ('done', 'Done'), ('refused', 'Refused'), ('failed', 'Failed')], default='waiting', max_length=16, verbose_name='status')),
                 ('percent', models.PositiveSmallIntegerField(default=0)),
                 ('attempts', models.PositiveSmallIntegerField(default=0)),
                 ('busy_until', models.DateTimeField(blank=True, null=True)),

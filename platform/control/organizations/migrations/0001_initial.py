@@ -26,7 +26,7 @@ class Migration(migrations.Migration):
                 ('spend_limit_nanos', models.BigIntegerField(blank=True, null=True)),
                 ('weight', models.PositiveIntegerField(default=1, help_text='Share of a busy pool.', validators=[django.core.validators.MaxValueValidator(1000000000)])),
                 ('cache_salt_id', models.CharField(default=control.organizations.models.new_cache_salt_id, max_length=64)),
-                ('idempotency_enabled', models.BooleanField(default=False, help_text='Whether answers are kept for a day, to be given again.')),
+                ('idempotency_enabled', models.BooleanField(default=False, help_text='Keep responses for a day, to answer repeated requests.')),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
             ],
             options={
@@ -73,7 +73,7 @@ class Migration(migrations.Migration):
                 ('id', models.CharField(default=control.organizations.models.new_project_id, max_length=64, primary_key=True, serialize=False)),
                 ('name', models.CharField(max_length=100)),
                 ('spend_limit_nanos', models.BigIntegerField(blank=True, null=True)),
-                ('allowed_origins', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=200), blank=True, default=list, help_text="Whose pages may call with the project's keys, such as https://app.example.com.", size=None)),
+                ('allowed_origins', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=200), blank=True, default=list, help_text="Origins whose pages may use the project's keys, such as https://app.example.com.", size=None)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('archived_at', models.DateTimeField(blank=True, null=True)),
                 ('organization', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='projects', to='organizations.organization')),
