@@ -115,6 +115,17 @@ class UserLike(Protocol):
     operator_role: str
 
 
+class MembershipLike(Protocol):
+    """The fields of a membership that this module reads."""
+
+    user_id: str
+    organization_id: str
+    role: str
+
+    @property
+    def user(self) -> UserLike: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Actor:
     """The author of an action, as the audit log names it. `role` applies in `organization_id`
@@ -140,6 +151,18 @@ class Actor:
         """Return a user as an actor, with their operator role if they have one."""
         role = user.operator_role or None
         return cls("user", user.id, user.email, user_id=user.id, operator_role=role)
+
+    @classmethod
+    def for_member(cls, membership: MembershipLike) -> "Actor":
+        """Return a member as an actor in their organization."""
+        return cls(
+            kind="user",
+            id=membership.user_id,
+            name=membership.user.email,
+            user_id=membership.user_id,
+            organization_id=membership.organization_id,
+            role=membership.role,
+        )
 
     @classmethod
     def for_operator_token(

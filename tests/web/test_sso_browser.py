@@ -14,7 +14,7 @@ from control.accounts.models import User
 from control.api_keys.models import ApiKey
 from control.api_keys.services import create_api_key
 from control.organizations import selectors
-from control.organizations.access import actor_for_member
+from control.permissions import Actor
 from control.sso.connections import (
     create_oidc_connection,
     create_saml_connection,
@@ -89,7 +89,7 @@ def test_somebody_comes_in_by_openid_and_scim_suspends_them(
         page.wait_for_url(f"{console_at_home}/{org.organization.id}/overview")
     user = User.objects.get(email=GRACE)
     seat = selectors.membership(user, org.organization.id)
-    key, _ = create_api_key(actor=actor_for_member(seat), project=org.project, name="Grace's")
+    key, _ = create_api_key(actor=Actor.for_member(seat), project=org.project, name="Grace's")
     token = create_scim_token(**whose)
     base, headers = f"{console_at_home}/scim/v2", {"authorization": f"Bearer {token}"}
     made = httpx.post(f"{base}/Users", json={"userName": GRACE}, headers=headers)

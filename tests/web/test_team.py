@@ -10,10 +10,9 @@ from control.accounts.models import User
 from control.api_keys.models import ApiKey, Scope
 from control.api_keys.services import create_api_key
 from control.audit.models import AuditEvent
-from control.organizations.access import actor_for_member as as_actor
 from control.organizations.members import invite_member
 from control.organizations.models import Invitation, Membership
-from control.permissions import Role
+from control.permissions import Actor, Role
 from tests.fixtures.organizations import SeededOrganization
 from web.console.base import address
 
@@ -42,7 +41,7 @@ def keys_of(org: SeededOrganization, seat: Membership) -> dict[str, ApiKey]:
     """Make a key for each scope, by somebody."""
     return {
         scope: create_api_key(
-            actor=as_actor(seat), project=org.project, name=scope, scopes=(scope,)
+            actor=Actor.for_member(seat), project=org.project, name=scope, scopes=(scope,)
         )[0]
         for scope in (Scope.INFERENCE, Scope.MANAGE)
     }
@@ -170,7 +169,7 @@ def test_keys_go_to_no_stranger(
 
 def test_keys_are_offered_to_who_may_have_them(member: Client, org: SeededOrganization) -> None:
     seat, admin, viewer = (join(org, role) for role in (Role.DEVELOPER, Role.ADMIN, Role.VIEWER))
-    create_api_key(actor=as_actor(seat), project=org.project, name="Theirs")
+    create_api_key(actor=Actor.for_member(seat), project=org.project, name="Theirs")
     page = member.get(address(org.organization, "member", seat.id)).content.decode()
     offered = {each.id: f'value="{each.id}"' in page for each in (seat, admin, viewer)}
     assert offered == {seat.id: False, admin.id: True, viewer.id: False}

@@ -19,7 +19,6 @@ from control import permissions
 from control.accounts.models import User
 from control.errors import NotPermitted, ObjectNotFound, ServiceError
 from control.organizations import selectors as tenants
-from control.organizations.access import actor_for_member
 from control.organizations.models import Membership, Organization, Project
 from control.permissions import Actor
 from control.reauthentication import ask, is_recent
@@ -86,7 +85,7 @@ class PageContext:
     @property
     def actor(self) -> Actor:
         """The member as the actor of services."""
-        return actor_for_member(self.membership)
+        return Actor.for_member(self.membership)
 
     def may(self, action: permissions.Permission) -> bool:
         """Return whether the member's role allows an action."""

@@ -13,7 +13,6 @@ from control.accounts.models import User
 from control.accounts.selectors import has_verified_email, locked_user
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue, ObjectNotFound
-from control.organizations.access import actor_for_member
 from control.organizations.models import Organization
 from control.organizations.selectors import membership
 from control.permissions import Actor, Permission, require, require_operator
@@ -88,7 +87,7 @@ def redeem_code(*, organization: Organization, user: User, code: str, now: datet
     Raises NotPermitted for who may not pay there, InvalidValue for a word that is no code (any
     more), Conflict for one that this person used, and for who has no verified address.
     """
-    actor = actor_for_member(membership(user, organization.id))
+    actor = Actor.for_member(membership(user, organization.id))
     require(actor, organization.id, Permission.BILLING_WRITE)
     if not has_verified_email(user):
         raise Conflict("Verify your address first.", code="address_not_verified")

@@ -17,9 +17,8 @@ from control.api_keys.secrets import PREFIX_CHARACTERS, digest_of, newest_pepper
 from control.audit import services as audit
 from control.feed.services import FeedRef, publish
 from control.organizations import selectors as tenants
-from control.organizations.access import actor_for_member
 from control.organizations.models import Project
-from control.permissions import Permission, require
+from control.permissions import Actor, Permission, require
 from serving.contract.key import BASE62, make_secret
 
 LIFETIME = timedelta(hours=12)
@@ -35,7 +34,7 @@ def playground_secret(*, user: User, project: Project) -> str:
     ObjectNotFound for a non-member, NotPermitted for a role that may not create keys, Conflict if
     the organization is not active or the project is archived.
     """
-    actor = actor_for_member(tenants.membership(user, project.organization_id))
+    actor = Actor.for_member(tenants.membership(user, project.organization_id))
     require(actor, project.organization_id, Permission.API_KEYS_WRITE)
     now = timezone.now()
     if secret := _lasting_secret(selectors.open_playground_key(project, user), now):

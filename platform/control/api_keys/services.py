@@ -29,7 +29,6 @@ from control.errors import Conflict, InvalidValue, NotPermitted
 from control.feed.services import FeedRef, publish
 from control.organizations import selectors as tenants
 from control.organizations import validators as tenant_checks
-from control.organizations.access import actor_for_member
 from control.organizations.models import Organization, Project
 from control.organizations.signals import limits_changed
 from control.permissions import Actor, Permission, require
@@ -252,7 +251,7 @@ def require_current_membership(
     """
     if actor.person_id is not None and not actor.is_operator:
         membership = tenants.membership(actor.person_id, organization.id)
-        require_scopes(actor_for_member(membership), organization.id, scopes)
+        require_scopes(Actor.for_member(membership), organization.id, scopes)
 
 
 def get_active_key(actor: Actor, key: ApiKey) -> ApiKey:

@@ -268,7 +268,7 @@ def set_own_limits(
     row.save()
     kind = "project" if isinstance(owner, Project) else "api_key"
     _record(
-        actor, f"{kind.removeprefix('api_')}.set_rates", kind, owner.id, organization.id,
+        actor, f"{kind}.rate_limits_set", kind, owner.id, organization.id,
         before=before, after=_figures(row),
     )  # fmt: skip
     publish([FeedRef(kind, owner.id)])

@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from control.accounts.models import User
 from control.errors import NotPermitted, ObjectNotFound
 from control.organizations import selectors
-from control.organizations.models import Membership, Organization
+from control.organizations.models import Organization
 from control.permissions import Actor, Permission, Role, require
 from control.request_context import bind_log_ids
 
@@ -120,16 +120,4 @@ def _key_access(principal: object, organization_id: str) -> OrganizationAccess |
 
 def _person_access(request: Request, organization_id: str) -> OrganizationAccess:
     membership = selectors.membership(get_user(request), organization_id)
-    return OrganizationAccess(membership.organization, actor_for_member(membership))
-
-
-def actor_for_member(membership: Membership) -> Actor:
-    """Return a member as an actor in their organization."""
-    return Actor(
-        kind="user",
-        id=membership.user_id,
-        name=membership.user.email,
-        user_id=membership.user_id,
-        organization_id=membership.organization_id,
-        role=membership.role,
-    )
+    return OrganizationAccess(membership.organization, Actor.for_member(membership))

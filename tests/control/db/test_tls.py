@@ -26,7 +26,7 @@ PASSWORD = "correct-horse-battery-staple"
 SSL_REQUEST = (80877103).to_bytes(4, "big")
 NO_TLS = b"N"
 ASK_IN_CLEAR = b"R" + (8).to_bytes(4, "big") + (3).to_bytes(4, "big")
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONNECTS = re.compile(r"psycopg\.connect\(|Connection\.connect\(|make_conninfo\(")
 
 

@@ -23,7 +23,7 @@ from serving.contract.ids import new_id
 from serving.contract.lease import LeaseRequest
 from serving.contract.presence import Presence
 from serving.contract.usage import UsageBatch
-from tests.control.test_idempotency import turn_on
+from tests.control.dataplane.test_idempotency import turn_on
 from tests.fixtures.credentials import bearer
 from tests.fixtures.organizations import SeededOrganization
 
