@@ -271,6 +271,7 @@ LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = True
+LOCALE_PATHS = [WEB_DIR / "locale"]
 FORMAT_MODULE_PATH = "control.formats"
 
 STATIC_URL = "/static/"
