@@ -79,7 +79,7 @@ def test_a_saved_card_is_charged_by_the_worker(
     method = save_card(org, stripe)
     reply = top_up(member, org, choice="other", other="12.50", method=method.id)
     waiting = member.get(reply["location"].replace("?go=1", "")).content.decode()
-    assert "Being charged" in waiting
+    assert "Your payment is being charged" in waiting
     settle(stripe)
     assert "Paid" in member.get(reply["location"]).content.decode()
     assert stripe.succeeded()[0]["amount"] == 1_250

@@ -45,9 +45,9 @@ def test_a_declined_automatic_top_up_is_told_and_then_its_end(
         run_auto_top_ups(now=now)
         settle(stripe, now=now)
     assert sorted(subjects()) == [
-        "Auto-recharge for Acme was declined",
-        "Auto-recharge for Acme was declined",
         "Auto-recharge for Acme has stopped",
+        "Auto-recharge for Acme was declined",
+        "Auto-recharge for Acme was declined",
     ]
     assert mail.outbox[0].to == [reader]
     assert f"/{org.id}/billing" in str(mail.outbox[0].body)
