@@ -27,7 +27,13 @@ def test_where_one_stands_and_what_holds_is_shown(org, member, page):
         figures={"requests_per_minute": 12_000},
     )  # fmt: skip
     text = member.get(page).content.decode()
-    for words in ("Gold, automatically once", "$50.00", "12,000", "agreed with you", "not available right now"):
+    for words in (
+        "Gold, automatically once",
+        "$50.00",
+        "12,000",
+        "agreed with you",
+        "not available right now",
+    ):
         assert words in text
 
 
