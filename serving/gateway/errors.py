@@ -141,7 +141,8 @@ class TooLarge(ApiError):
     kind = "request_too_large"
 
     def __init__(self, bytes_max: int) -> None:
-        super().__init__(f"Your request is larger than {bytes_max} bytes.")
+        message = f"Your request is larger than {bytes_max} bytes."
+        super().__init__(message, code="request_too_large")
 
 
 class UnsupportedMedia(ApiError):
@@ -159,6 +160,9 @@ class HeadersTooLarge(ApiError):
 
     status = 431
     kind = "request_too_large"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code="headers_too_large")
 
 
 class NoMoney(ApiError):
