@@ -10,7 +10,8 @@ class NotAtHandError(ServiceError):
 
     status = 503
     code = "archive_not_at_hand"
+    retry_after_seconds = 60
 
     def __init__(self, day: date) -> None:
-        super().__init__(f"The archive of {day} is not at hand at the moment; ask again later.")
+        super().__init__(f"The archive of {day} is unavailable at the moment. Try again later.")
         self.day = day

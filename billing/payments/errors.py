@@ -24,6 +24,7 @@ class StripeAway(ServiceError):
 
     status = 503
     code = "payments_unavailable"
+    retry_after_seconds = 5
 
     def __init__(self, why: str) -> None:
         super().__init__("The payment service does not answer; nothing is lost, try again.")

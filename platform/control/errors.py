@@ -30,6 +30,8 @@ class ServiceError(Exception):
 
     status = 400
     code = "invalid_value"
+    retry_after_seconds: int | None = None
+    """When the same request may succeed, if it may at all."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)

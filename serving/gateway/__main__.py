@@ -115,7 +115,8 @@ async def retire(
     gateway.drain()
     if not listening.done():
         await asyncio.sleep(config.lame_duck_seconds)
-    patience = config.drain_seconds or gateway.directory.longest_seconds
+    longest_seconds = gateway.directory.longest_seconds
+    patience = longest_seconds if config.drain_seconds is None else config.drain_seconds
     public.config.timeout_graceful_shutdown = math.ceil(patience) + LAST_WORDS_SECONDS
     public.should_exit = True
     _, left = await asyncio.wait([listening], timeout=patience)

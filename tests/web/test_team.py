@@ -102,7 +102,7 @@ def test_keys_end_with_their_makers_seat_or_pass_on(
     seat, others = join(org, Role.ADMIN), join(org, Role.ADMIN, "other")
     made, kept = keys_of(org, seat), keys_of(org, others)
     heir = None if heir_role is None else join(org, heir_role, "heir")
-    reply = remove(member, org, seat, **({"keys_to": heir.id} if heir else {}))
+    reply = remove(member, org, seat, **({"transfer_keys_to": heir.id} if heir else {}))
     assert reply.status_code == 302
     assert not any(map(is_ended, kept.values()))
     assert is_ended(made["inference"]) is (heir is None)
@@ -163,7 +163,7 @@ def test_keys_go_to_no_stranger(
 ) -> None:
     seat = join(org, Role.DEVELOPER)
     foreign = Membership.objects.get(user=outsider.owner)
-    assert remove(member, org, seat, keys_to=foreign.id).status_code == 400
+    assert remove(member, org, seat, transfer_keys_to=foreign.id).status_code == 400
     assert Membership.objects.filter(id=seat.id).exists()
 
 

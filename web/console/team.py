@@ -72,7 +72,7 @@ class InviteMemberForm(MemberRoleForm):
 class RemoveMemberForm(forms.Form):
     """The member's email address, typed to confirm, and the transfer target of their keys."""
 
-    keys_to = forms.ChoiceField(label=_("Their API keys"), required=False)
+    transfer_keys_to = forms.ChoiceField(label=_("Their API keys"), required=False)
     confirmation = forms.CharField(label="", widget=forms.TextInput(attrs={"autocomplete": "off"}))
 
     def __init__(
@@ -83,7 +83,7 @@ class RemoveMemberForm(forms.Form):
         words = gettext("Transfer to %(email)s")
         targets = ((each.id, words % {"email": each.user.email}) for each in heirs)
         choices = [("", gettext("Revoke within a second")), *targets]
-        self.fields["keys_to"] = forms.ChoiceField(
+        self.fields["transfer_keys_to"] = forms.ChoiceField(
             label=_("Their API keys"),
             choices=choices,
             required=False,
@@ -94,7 +94,7 @@ class RemoveMemberForm(forms.Form):
         label = gettext("Type %(email)s to confirm") % {"email": seat.user.email}
         self.fields["confirmation"].label = label
         if not heirs:
-            del self.fields["keys_to"]
+            del self.fields["transfer_keys_to"]
 
     def clean_confirmation(self) -> str:
         """Return the address. Raises ValidationError for any other."""
@@ -214,7 +214,7 @@ def member_remove(page: PageContext, member_id: str) -> HttpResponse:
 
 def remove(page: PageContext, membership: Membership, form: RemoveMemberForm) -> None:
     """Remove a member, and transfer their keys if the form names a target."""
-    keys_to = form.cleaned_data.get("keys_to")
+    keys_to = form.cleaned_data.get("transfer_keys_to")
     target = selectors.member(page.organization, keys_to) if keys_to else None
     remove_member(actor=page.actor, membership=membership, heir=target)
 

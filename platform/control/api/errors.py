@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
 from control.error_pages import error_body, service_unavailable
-from control.errors import ServiceError, TooManyRequests, is_database_unavailable
+from control.errors import ServiceError, is_database_unavailable
 
 KINDS = {
     400: "invalid_request_error",
@@ -46,13 +46,9 @@ def error_response(error: Exception) -> Response | None:
 
 @error_response.register
 def _(error: ServiceError) -> Response:
-    return _response(error.status, error.message, error.param, error.code)
-
-
-@error_response.register
-def _(error: TooManyRequests) -> Response:
-    headers = {"Retry-After": str(error.retry_after_seconds)}
-    return _response(error.status, error.message, None, error.code, headers)
+    seconds = error.retry_after_seconds
+    headers = {} if seconds is None else {"Retry-After": str(seconds)}
+    return _response(error.status, error.message, error.param, error.code, headers)
 
 
 @error_response.register

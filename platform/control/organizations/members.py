@@ -217,7 +217,8 @@ def _transfer_target(membership: Membership, target: Membership) -> Membership:
     """Return the member who takes the keys, read anew. Raises InvalidValue."""
     current = selectors.member(membership.organization, target.id)
     if current == membership or not can(current.role, Permission.API_KEYS_WRITE):
-        raise InvalidValue("keys_to must be another member who may make keys.", param="keys_to")
+        message = "transfer_keys_to must be another member whose role may create API keys."
+        raise InvalidValue(message, param="transfer_keys_to")
     return current
 
 

@@ -306,6 +306,7 @@ def test_a_file_that_is_not_at_hand_is_said_to_be_so(archived, folder, settings,
         answers.append(client.get(file))
     for answer in answers:
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "archive_not_at_hand")
+        assert answer["Retry-After"] == "60"
     page = client.get(f"/{org.id}/requests/{event.event_id}")
     assert page.status_code == 503
     assert "Nothing is lost" in page.content.decode()

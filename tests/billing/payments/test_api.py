@@ -149,6 +149,7 @@ def test_a_stripe_that_is_away_loses_nothing(
     stripe.faults.append(Fault("lost_before", "customers", times=3))
     reply = post(api, {"amount_cents": 5_000}, **ONCE)
     assert (reply.status_code, reply.json()["error"]["code"]) == (503, "payments_unavailable")
+    assert reply["Retry-After"] == "5"
     assert post(api, {"amount_cents": 5_000}, **ONCE).json()["status"] == "open"
     assert StripePayment.objects.count() == 1
 
