@@ -25,12 +25,13 @@ from control.api_keys import selectors, services
 from control.api_keys.models import FORM_TOKEN_MAX, ApiKey, ApiKeyKind, Scope
 from control.api_keys.services import require_key_access
 from control.errors import NotPermitted, ObjectNotFound
+from control.forms import clean_dollars
 from control.organizations.models import Project
 from control.permissions import Permission
 from web.console import one_time_secrets
 from web.console.base import PageContext, console_page
 from web.console.code_samples import CodeSamples
-from web.console.forms import apply_or_form_error, clean_dollars
+from web.console.forms import apply_or_form_error
 
 LIFETIMES = {
     "": _("Never"),

@@ -22,6 +22,7 @@ from billing.alerts.selectors import Standing
 from billing.reading.exports import plain_dollars
 from control.api_keys.models import ApiKey
 from control.errors import NotPermitted
+from control.forms import clean_dollars
 from control.limits import spending
 from control.limits.models import LimitPeriod
 from control.limits.spending import Owner, owner_names
@@ -29,7 +30,7 @@ from control.organizations.models import Project
 from control.permissions import Permission
 from serving.contract.budget import kind_of, limited_id, period_of
 from web.console.base import PageContext, console_page
-from web.console.forms import apply_or_form_error, clean_dollars
+from web.console.forms import apply_or_form_error
 
 PERIODS = {
     LimitPeriod.DAY: _("Day"),

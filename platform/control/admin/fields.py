@@ -13,11 +13,11 @@ from django.core.exceptions import ValidationError
 from django.db.models import Field as Column
 from django.forms import Field
 from django.utils.html import format_html
-from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
-from serving.contract.money import exact_dollars, parse_dollars
+from control.forms import clean_dollars
+from serving.contract.money import exact_dollars
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -78,13 +78,7 @@ class DollarsField(Field):
         """Return nano-dollars. Raises ValidationError."""
         if value in self.empty_values:
             return None
-        try:
-            return parse_dollars(value)
-        except ValueError as error:
-            words = gettext(
-                "“%(text)s” is not an amount in dollars. Enter an amount such as 5 or 0.25."
-            )
-            raise ValidationError(words % {"text": value}) from error
+        return clean_dollars(value)
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         """Return whether the amounts differ; an invalid amount does."""

@@ -12,8 +12,8 @@ from billing.payments.models import AutoTopUp, PaymentMethod
 from billing.payments.models.codes import CODE_MAX
 from billing.payments.services.asking import TOP_UP_MAX_CENTS, TOP_UP_MIN_CENTS
 from billing.payments.services.automatic import CAP_MAX_CENTS
+from control.forms import clean_dollars
 from serving.contract.money import CENT_NANOS
-from web.console.forms import clean_dollars
 
 CHOICES = (1_000, 2_500, 5_000, 10_000, 25_000)
 """Suggested amounts, in cents."""

@@ -81,9 +81,8 @@ def _migrate(owner: BaseDatabaseWrapper) -> None:
         if isinstance(error.__cause__, LockNotAvailable):
             raise CommandError(LOCKED) from error
         raise
-    finally:
-        with owner.cursor() as cursor:
-            cursor.execute("RESET lock_timeout")
+    with owner.cursor() as cursor:
+        cursor.execute("RESET lock_timeout")
 
 
 def _check_history(owner: BaseDatabaseWrapper) -> None:
