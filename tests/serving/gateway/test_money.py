@@ -80,12 +80,13 @@ async def test_a_refusal_says_which_limit_of_how_much_and_when_it_renews(
 async def test_money_on_its_way_from_another_gateway_is_worth_a_retry(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(treasury, "WAIT_SECONDS", 0.2)
     billing = stack.control.billing
     billing.limits[BALANCE] = 2 * WORST
     lease = lease_elsewhere(stack, 2 * WORST)
-    async with stack.post(CHAT, BODY) as reply:
-        error = (await reply.json())["error"]
+    with monkeypatch.context() as patch:
+        patch.setattr(treasury, "WAIT_SECONDS", 0.2)
+        async with stack.post(CHAT, BODY) as reply:
+            error = (await reply.json())["error"]
     assert (reply.status, error["code"]) == (503, "usage_unavailable")
     assert (reply.headers["retry-after"], reply.headers.get("x-should-retry")) == ("1", None)
     row = billing.books.leases[lease.lease_id]
