@@ -15,7 +15,7 @@ from control.accounts import sessions
 from control.api.idempotency import purge_requests
 from control.audit import hash_chain
 from control.data_requests import services as data_requests
-from control.dataplane import idempotency
+from control.dataplane import failed_requests, idempotency
 from control.feed.services import compact
 from control.limits import usage_tiers
 from control.mail import backend
@@ -46,6 +46,7 @@ SCHEDULE = {
     "run data requests": _every(5, "data_requests.run_pending"),
     "purge exports": _every(HOUR, "data_requests.purge_exports"),
     "purge idempotency keys": _every(600, "idempotency.purge"),
+    "purge failed requests": _every(HOUR, "failed_requests.purge"),
     "purge idempotent requests": _every(HOUR, "api.purge_requests"),
     "purge sessions": _every(HOUR, "accounts.purge_sessions"),
     "purge stored emails": _every(HOUR, "mail.purge"),
@@ -119,6 +120,12 @@ def purge_exports() -> None:
 def purge_idempotency_keys() -> int:
     """Delete gateways' idempotency keys and stored responses of over a day ago."""
     return idempotency.purge(now=timezone.now())
+
+
+@shared_task(name="failed_requests.purge")
+def purge_failed_requests() -> int:
+    """Delete inference requests that failed over 30 days ago."""
+    return failed_requests.purge(now=timezone.now())
 
 
 @shared_task(name="api.purge_requests")

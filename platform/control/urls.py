@@ -15,6 +15,7 @@ from control.accounts.views import device_link, end_session, sessions, sign_in, 
 from control.api_keys import api as keys
 from control.audit import api as audit
 from control.catalog import api as catalog
+from control.dataplane import api as dataplane
 from control.limits import api as limits
 from control.limits import operator_api as tiers
 from control.operators.views import operator_invitation
@@ -82,6 +83,11 @@ API: Addresses = [
     path(f"{WEBHOOK}/deliveries", webhooks.WebhookDeliveryList.as_view()),
     path(f"{WEBHOOK}/deliveries/<str:delivery_id>", webhooks.WebhookDeliveryDetail.as_view()),
     path(f"{WEBHOOK}/deliveries/<str:delivery_id>/resend", webhooks.ResendDelivery.as_view()),
+    path(f"{ORGANIZATION}/failed-requests", dataplane.FailedRequestList.as_view()),
+    path(
+        f"{ORGANIZATION}/failed-requests/<uuid:request_id>",
+        dataplane.FailedRequestDetail.as_view(),
+    ),
     path(f"{ORGANIZATION}/models", models.ModelList.as_view()),
     path(f"{ORGANIZATION}/models/<path:model>", models.ModelDetail.as_view()),
 ]

@@ -10,11 +10,12 @@ import structlog
 
 from serving.contract.client_address import Network
 from serving.contract.ids import moment_of
+from serving.contract.records import ModelRecord
 from serving.engine.work import Operation
 from serving.gateway import cross_origin, models
 from serving.gateway.addresses import nothing_at
 from serving.gateway.admission import Admission, Admitted
-from serving.gateway.auth import authenticate
+from serving.gateway.auth import authenticate, check_permitted
 from serving.gateway.bodies import Bodies
 from serving.gateway.conversation import (
     OPENAI,
@@ -31,6 +32,7 @@ from serving.gateway.dialects.every import COUNTING, DIALECTS, GENERATING
 from serving.gateway.directory import Directory
 from serving.gateway.errors import ApiError, MethodNotAllowed, NotFound
 from serving.gateway.exchange import Exchange, Means
+from serving.gateway.failed_requests import FailedRequestLog
 from serving.gateway.idempotency.once import RAW_HEADER, Once, check_taken
 from serving.gateway.idempotency.turn import Turn
 from serving.gateway.outgoing import Pending
@@ -71,6 +73,7 @@ class App:
         once: Once,
         *,
         rates: Rates,
+        failed_requests: FailedRequestLog,
         key_peppers: Sequence[str],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         make_id: Callable[[], str],
@@ -88,6 +91,7 @@ class App:
         self._preparation = preparation
         self._once = once
         self._rates = rates
+        self._failed_requests = failed_requests
         self._counter = Counter(means.client, admission)
         self._peppers = [pepper.encode() for pepper in key_peppers]
         self._now = now
@@ -104,16 +108,23 @@ class App:
             cross_origin.open_reply(conversation, self.directory)
             await self._route(conversation)(conversation)
         except ApiError as error:
-            await _refuse(conversation, error)
+            await self._refuse(conversation, error)
         except ClientGone:
             return
         except Exception:
             log.exception("request_failed", request_id=conversation.request_id)
-            await _refuse(conversation, ApiError("The server had an error. Please try again."))
+            error = ApiError("The server had an error. Please try again.")
+            await self._refuse(conversation, error)
         finally:
             conversation.close()
             self.in_flight -= 1
             self.means.metrics.responses[conversation.status] += 1
+
+    async def _refuse(self, conversation: Conversation, error: ApiError) -> None:
+        """Tell a client that something is refused, if it is still there, and keep the reason."""
+        self._failed_requests.add(conversation, error)
+        with suppress(ClientGone):
+            await conversation.refuse(error)
 
     def end_all(self) -> None:
         """Cut short whatever is under way."""
@@ -150,6 +161,8 @@ class App:
             client=lambda: conversation.client_address(self.trusted_proxies),
             now=self._now(),
         )
+        conversation.principal = principal
+        check_permitted(principal)
         cross_origin.check_origin(conversation, principal.project.allowed_origins)
         return principal
 
@@ -271,7 +284,7 @@ class App:
         self._rates.check(conversation, principal)
         try:
             body = await self._body(conversation, principal)
-            return body, await self._prepare(dialect, body, principal)
+            return body, await self._prepare(conversation, principal, dialect, body)
         except Exception:
             self._rates.count(principal)
             raise
@@ -282,8 +295,18 @@ class App:
         bytes_max = body_bytes_max(self.directory.request_tokens_max)
         return await conversation.body(bytes_max, held, first_seconds=self._body_begins_seconds)
 
-    async def _prepare(self, dialect: Dialect, body: list[bytes], principal: Principal) -> Job:
-        find = partial(models.find_for, dialect.task, self.directory, principal)
+    async def _prepare(
+        self,
+        conversation: Conversation,
+        principal: Principal,
+        dialect: Dialect,
+        body: list[bytes],
+    ) -> Job:
+        def find(name: str) -> ModelRecord:
+            model = models.find_for(dialect.task, self.directory, principal, name)
+            conversation.variant_id = model.variant_id
+            return model
+
         return await self._preparation.prepare(dialect, body, principal.organization_id, find)
 
     def _metered(
@@ -319,12 +342,6 @@ def _envelope(conversation: Conversation) -> Envelope:
 async def _tell_health(conversation: Conversation) -> None:
     """Answer whoever asks whether anybody is here; it needs no key and tells nothing else."""
     await conversation.reply(200, b"{}")
-
-
-async def _refuse(conversation: Conversation, error: ApiError) -> None:
-    """Tell a client that something is refused, if it is still there."""
-    with suppress(ClientGone):
-        await conversation.refuse(error)
 
 
 def span_attributes(exchange: Exchange | None) -> Attributes:

@@ -22,8 +22,7 @@ def authenticate(
 ) -> Principal:
     """Return whose key it is; `client` is asked where the key is bound to networks.
 
-    Raises Unauthorized, Suspended, Forbidden when it lacks the scope, or Unavailable while keys are
-    unknown.
+    Raises Unauthorized, or Unavailable while keys are unknown.
     """
     scheme, _, secret = authorization.partition(" ")
     if scheme.lower() != "bearer" or not is_well_formed(secret.strip()):
@@ -34,11 +33,15 @@ def authenticate(
         raise Unavailable(message, code="server_is_overloaded")
     if principal is None or _is_expired(principal, now) or not _may_call(principal, client):
         raise Unauthorized
+    return principal
+
+
+def check_permitted(principal: Principal) -> None:
+    """Raise Suspended, or Forbidden if the key lacks the scope."""
     if principal.is_suspended:
         raise Suspended
     if INFERENCE not in principal.key.scopes:
         raise Forbidden("This API key lacks the scope 'inference'.", code="missing_scope")
-    return principal
 
 
 def may_use(principal: Principal, *names: str) -> bool:

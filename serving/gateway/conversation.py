@@ -27,6 +27,7 @@ from serving.gateway.outgoing import (
     Pending,
     seconds_to_take,
 )
+from serving.gateway.principals import Principal
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -63,6 +64,10 @@ class Conversation:
         """That stand on the reply whatever it is."""
         self.limit_headers: Callable[[], Headers] = no_headers
         """How the caller's rate limits stand, asked when the reply begins."""
+        self.principal: Principal | None = None
+        """Whose key it brought, once that is known."""
+        self.variant_id: str | None = None
+        """Of the model that it named, once that is known."""
         self.rendering: Rendering | None = None
         """How the answer is told that has begun."""
         self.method: str = scope["method"]

@@ -42,9 +42,12 @@ class ApiError(Exception):
         param: str | None = None,
         headers: Headers | None = None,
         metadata: Mapping[str, Any] | None = None,
+        quoted: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
+        self.quoted = quoted
+        """The part of the message that repeats what the client sent."""
         self.code = code
         self.param = param
         self.headers = headers or ()

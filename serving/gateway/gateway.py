@@ -16,6 +16,7 @@ from serving.gateway.app import App
 from serving.gateway.connections import Connections
 from serving.gateway.directory import Directory
 from serving.gateway.exchange import Means
+from serving.gateway.failed_requests import FailedRequestLog
 from serving.gateway.feeds import FollowedFeed, control_feed, replica_feed
 from serving.gateway.finishing.finishing import Finishing
 from serving.gateway.gauges import add_gauges
@@ -126,6 +127,7 @@ class Gateway:
         window = NoWindow() if config.redis_url is None else RedisWindow(config.redis_url)
         self.limiter = Limiter(window, self.live_gateway_count, self.metrics.rate_limited)
         self.presence = Presence(self.api, self.journal.gateway_id)
+        self.failed_requests = FailedRequestLog(self.api, self.journal.gateway_id)
         self.prefix_news = PrefixNews(
             config.redis_url, self.journal.gateway_id, lambda: self.directory.pools
         )
@@ -161,6 +163,7 @@ class Gateway:
                 pepper=config.key_peppers[-1],
             ),
             rates=Rates(self.limiter, Plans(self.directory.limit_tier), clock.now),
+            failed_requests=self.failed_requests,
             key_peppers=config.key_peppers,
             now=clock.now,
             make_id=IdMaker(clock.time),
@@ -258,6 +261,7 @@ class Gateway:
                 await self.shipper.ship_all()
                 await self.poll.give_all_back()
                 await self.claims.tell()
+                await self.failed_requests.send()
                 await self.presence.leave()
         except LEFT_FOR_NEXT_LIFE as error:
             # The journal keeps the events, and the next life returns the leases.
@@ -287,6 +291,7 @@ class Gateway:
             "rate limits": self.limiter.line.run(),
             "prefix news": self.prefix_news.run(),
             "presence": self.presence.run(),
+            "failed requests": self.failed_requests.run(),
             "slot shares": self.demand.run(),
         }
 

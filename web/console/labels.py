@@ -36,6 +36,10 @@ class IdLabels:
         """The published variants of those models."""
         return {variant.id: public_id_of(variant) for variant in self._variants}
 
+    def variants_of(self, model_id: str) -> list[str]:
+        """Return the ids of a model's published variants."""
+        return [variant.id for variant in self._variants if variant.model_id == model_id]
+
     @cached_property
     def keys(self) -> dict[str, str]:
         """All keys, including revoked ones and those of the playground."""

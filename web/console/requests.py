@@ -5,7 +5,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
+from django.contrib import messages
+from django.db.models import QuerySet
 from django.http import HttpResponse, HttpResponseBase
+from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.translation import gettext
 
@@ -17,12 +20,17 @@ from billing.reading.days import day_of, midnight
 from billing.reading.filters import UsageFilters
 from billing.reading.sums import Usage
 from control.api.streaming import stream_export
+from control.dataplane import failed_requests
+from control.dataplane.models import FailedRequest
 from control.errors import ObjectNotFound
 from web.console.base import PageContext, address, console_page
 from web.console.code_samples import CodeSamples
+from web.console.failed_requests import REASONS, row_of
 from web.console.filters import Select, select
 from web.console.labels import IdLabels
 
+FAILED = "failed"
+"""The filter by outcome for requests that were refused or failed."""
 DAYS_OF_A_FILE = 30
 """The days that an export covers by default."""
 
@@ -30,7 +38,8 @@ DAYS_OF_A_FILE = 30
 @dataclass(frozen=True, slots=True)
 class RequestQuery:
     """Whole UTC days from `first` to `last`, both included, None for no limit; empty ids mean any.
-    `before` is the last request of the previous page."""
+    `before` is the last request of the previous page. `outcome` is FAILED for requests that were
+    refused or failed, of which `code` is the error code."""
 
     first: date | None
     last: date | None
@@ -39,6 +48,8 @@ class RequestQuery:
     project: str
     before: uuid.UUID | None
     price: str = ""
+    outcome: str = ""
+    code: str = ""
 
     @property
     def start(self) -> datetime | None:
@@ -65,6 +76,11 @@ class RequestQuery:
         """Whether any filter is set."""
         return bool(self.parameters())
 
+    @property
+    def is_failed(self) -> bool:
+        """Whether requests that were refused or failed are wanted."""
+        return self.outcome == FAILED
+
     def within_days(self, today: date) -> "RequestQuery":
         """Return the query with both days set: until today, and thirty days by default."""
         last = min(self.last or today, today)
@@ -80,6 +96,8 @@ class RequestQuery:
             "key": self.key,
             "project": self.project,
             "price": self.price,
+            "outcome": self.outcome,
+            "code": self.code,
         } | changes
         return {name: value for name, value in values.items() if value}
 
@@ -94,6 +112,8 @@ def parse_query(parameters: Mapping[str, str]) -> RequestQuery:
         project=parameters.get("project", ""),
         before=event_id_of(parameters.get("before", "")),
         price=parameters.get("price", ""),
+        outcome=FAILED if parameters.get("outcome") == FAILED else "",
+        code=parameters.get("code", ""),
     )
 
 
@@ -106,6 +126,8 @@ def event_id_of(text: str) -> uuid.UUID | None:
 
 
 ROWS = 50
+SHOWN_MAX = 100
+"""Characters of something searched for that a message repeats."""
 UUID_WITH_TIME = 7
 PENDING = timedelta(minutes=2)
 """The time after a request in which its receipt counts as pending, not missing."""
@@ -123,8 +145,12 @@ class RequestRow:
 
 @console_page("requests")
 def requests(page: PageContext) -> HttpResponse:
-    """Show a page of the latest requests."""
+    """Show a page of the latest requests, or find one by its id."""
+    if wanted := page.request.GET.get("id", "").strip():
+        return _find(page, wanted)
     query, names, now = parse_query(page.request.GET), IdLabels(page), timezone.now()
+    if query.is_failed:
+        return _failed_page(page, query, names, now)
     found = reading.recent_events(
         page.organization,
         now=now,
@@ -147,6 +173,53 @@ def requests(page: PageContext) -> HttpResponse:
     return page.render("console/requests.html", context)
 
 
+def _find(page: PageContext, wanted: str) -> HttpResponse:
+    """Open the request with an id."""
+    event_id = event_id_of(wanted)
+    if event_id is not None:
+        return redirect(page.url("receipt", str(event_id)))
+    messages.error(
+        page.request,
+        gettext(
+            "“%(id)s” is not a request ID. It is in the header x-request-id of each response,"
+            " such as 01a2203c-3fdd-70a2-bba1-c99467519a59."
+        )
+        % {"id": wanted[:SHOWN_MAX]},
+    )
+    return redirect(page.url("requests"))
+
+
+def _failed_page(
+    page: PageContext, query: RequestQuery, names: IdLabels, now: datetime
+) -> HttpResponse:
+    """Show a page of the latest requests that were refused or failed."""
+    found = list(_failed(page, query, names)[: ROWS + 1])
+    older = str(found[ROWS - 1].request_id) if len(found) > ROWS else ""
+    context = {
+        "query": query,
+        "today": now.date(),
+        "rows": [row_of(page, each, names) for each in found[:ROWS]],
+        "selects": selects(query, names),
+        "first_call": CodeSamples(page, names),
+        **links(page, query, older),
+    }
+    return page.render("console/failed_requests.html", context)
+
+
+def _failed(page: PageContext, query: RequestQuery, names: IdLabels) -> QuerySet[FailedRequest]:
+    wanted = {
+        "received_at__gte": query.start,
+        "received_at__lt": query.end,
+        "request_id__lt": query.before,
+        "project_id": query.project,
+        "key_id": query.key,
+        "code": query.code,
+        "variant_id__in": names.variants_of(query.model) if query.model else None,
+    }
+    filters = {name: value for name, value in wanted.items() if value not in (None, "")}
+    return failed_requests.failed_requests(page.organization, **filters)
+
+
 @console_page("requests")
 def requests_csv(page: PageContext) -> HttpResponseBase:
     """Export all requests of some days as CSV."""
@@ -161,20 +234,26 @@ def requests_jsonl(page: PageContext) -> HttpResponseBase:
 
 @console_page("requests")
 def receipt(page: PageContext, event_id: uuid.UUID) -> HttpResponse:
-    """Show the receipt of a request: how its cost was computed."""
+    """Show the receipt of a request: how its cost was computed, and why it failed if it did."""
+    names = IdLabels(page)
+    row = failed_requests.failed_requests(page.organization, request_id=event_id).first()
+    failed = None if row is None else row_of(page, row, names)
     try:
         found = receipts.receipt(page.organization, event_id, with_money=page.may_see_money)
     except NotAtHandError as error:
         return render_not_at_hand(page, error)
     except ObjectNotFound:
+        if failed is not None:
+            return page.render("console/failed_request.html", {"failed": failed})
         if not may_still_come(event_id, timezone.now()):
             raise
         return page.render("console/receipt_pending.html", status=404)
     context = {
+        "failed": failed,
         "receipt": found,
         "event": found.event,
         "pace": pace(found.event),
-        "names": IdLabels(page).of_event(found.event),
+        "names": names.of_event(found.event),
     }
     return page.render("console/receipt.html", context)
 
@@ -236,7 +315,24 @@ def rows_of(
 
 def selects(query: RequestQuery, names: IdLabels) -> list[Select]:
     """Return the drop-downs of the page."""
+    failed_only = [
+        select(
+            "code",
+            gettext("Reason"),
+            query.code,
+            {code: reason.label for code, reason in REASONS.items()},
+            gettext("All reasons"),
+        )
+    ]
     return [
+        select(
+            "outcome",
+            gettext("Outcome"),
+            query.outcome,
+            {FAILED: gettext("Refused or failed")},
+            gettext("Served"),
+        ),
+        *(failed_only if query.is_failed else ()),
         select("model", gettext("Model"), query.model, names.models, gettext("All models")),
         select("key", gettext("API key"), query.key, names.keys, gettext("All keys")),
         select(

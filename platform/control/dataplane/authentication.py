@@ -21,7 +21,9 @@ BODY_BYTES_MAX = 32 * 2**20
 """5,000 events of the longest kind are well under this."""
 STRANGERS_BODY_BYTES_MAX = 64 * 2**10
 CALLS: dict[Role, frozenset[str]] = {
-    "gateway": frozenset({"feed", "gateways", "idempotency", "leases", "usage-events"}),
+    "gateway": frozenset(
+        {"failed-requests", "feed", "gateways", "idempotency", "leases", "usage-events"}
+    ),
     "fleet": frozenset({"engine-counters", "feed"}),
     "control": frozenset(),
 }

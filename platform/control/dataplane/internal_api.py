@@ -1,4 +1,5 @@
-"""The endpoints below /internal/v1/: the change feed, heartbeats, idempotency keys."""
+"""The endpoints below /internal/v1/: the change feed, heartbeats, idempotency keys, failed
+requests."""
 
 from datetime import datetime
 
@@ -7,11 +8,12 @@ from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from control.dataplane import idempotency
+from control.dataplane import failed_requests, idempotency
 from control.dataplane.authentication import caller_of
 from control.dataplane.codec import answer_record
 from control.dataplane.gateways import name_gateway, record_heartbeat, require_ownership
 from control.feed.views import feed
+from serving.contract.failed_requests import FailedRequests, StoredCount
 from serving.contract.idempotency import (
     Claim,
     ClaimReply,
@@ -79,8 +81,22 @@ def gateways(request: HttpRequest) -> HttpResponse:
     return answer_record(request, Presence, heartbeat)
 
 
+@csrf_exempt
+@require_POST
+def failed(request: HttpRequest) -> HttpResponse:
+    """Store requests that failed."""
+    caller = caller_of(request)
+
+    def store(record: FailedRequests, now: datetime) -> StoredCount:
+        require_ownership(caller, [record.gateway_id])
+        return failed_requests.store(record, now=now)
+
+    return answer_record(request, FailedRequests, store)
+
+
 urlpatterns = [
     path("feed", feed),
+    path("failed-requests", failed),
     path("gateways/heartbeat", gateways),
     path("idempotency/claims", claims),
     path("idempotency/responses", answers),

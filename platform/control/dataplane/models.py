@@ -1,5 +1,5 @@
-"""Owners of gateways by credential, the gateways that are alive, and the idempotency keys of
-inference requests with their stored responses."""
+"""Owners of gateways by credential, the gateways that are alive, the idempotency keys of inference
+requests with their stored responses, and the inference requests that failed."""
 
 from django.db import models
 from django.db.models import Q
@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from control.db.models import ID_MAX, append_only
 from control.organizations.models import Organization
+from serving.contract.failed_requests import MESSAGE_CHARACTERS_MAX, PARAM_CHARACTERS_MAX
 
 GATEWAY_ID_MAX = 64
 NAME_MAX = 40
@@ -104,3 +105,31 @@ class EarlyClaimEnding(models.Model):
 
     def __str__(self) -> str:
         return str(self.event_id)
+
+
+class FailedRequest(models.Model):
+    """An inference request that was refused or failed: what the client was told, without content.
+    `variant_id` is empty if it did not name a model that its key may use."""
+
+    request_id = models.UUIDField(primary_key=True)
+    """Version 7, so that ids are in the order of time."""
+    organization = models.ForeignKey(Organization, models.CASCADE, related_name="+")
+    project_id = models.CharField(max_length=ID_MAX)
+    key_id = models.CharField(max_length=ID_MAX)
+    variant_id = models.CharField(max_length=ID_MAX, blank=True)
+    received_at = models.DateTimeField(db_index=True)
+    endpoint = models.CharField(max_length=PARAM_CHARACTERS_MAX)
+    status = models.PositiveSmallIntegerField()
+    code = models.CharField(max_length=PARAM_CHARACTERS_MAX, blank=True)
+    param = models.CharField(max_length=PARAM_CHARACTERS_MAX, blank=True)
+    message = models.CharField(max_length=MESSAGE_CHARACTERS_MAX)
+    client_request_id = models.CharField(max_length=PARAM_CHARACTERS_MAX, blank=True)
+
+    class Meta:
+        db_table = "dataplane_failed_request"
+        indexes = [
+            models.Index(fields=["organization", "request_id"], name="failed_of_organization")
+        ]
+
+    def __str__(self) -> str:
+        return str(self.request_id)

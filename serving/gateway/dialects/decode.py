@@ -82,8 +82,9 @@ def explain(text: str, expected: Callable[[str], Expectation]) -> BadRequest:
         return invalid_words(param, sent, "only text is accepted here, no images or files")
     wanted, sent = expected(path)
     if not param:
-        message = f"Invalid body: got {sent}; expected {wanted}."
-        return BadRequest(message, code="invalid_value")
+        got = f"got {sent}; "
+        message = f"Invalid body: {got}expected {wanted}."
+        return BadRequest(message, code="invalid_value", quoted=got)
     return invalid_words(param, sent, f"expected {wanted}")
 
 
@@ -97,16 +98,17 @@ def invalid_words(param: str, sent: str, wanted: str) -> BadRequest:
     """Return the error for a value, which may be told as words already."""
     got = f"got {sent}; " if sent else ""
     message = f"Invalid value for '{param}': {got}{wanted}."
-    return BadRequest(message, code="invalid_value", param=param)
+    return BadRequest(message, code="invalid_value", param=param, quoted=got)
 
 
 def placed(error: BadRequest, place: str) -> BadRequest:
     """Return the error with the place before the field's name."""
     if error.param is None:
-        return BadRequest(f"{error.message} It is '{place}'.", code=error.code, param=place)
+        message = f"{error.message} It is '{place}'."
+        return BadRequest(message, code=error.code, param=place, quoted=error.quoted)
     param = f"{place}.{error.param}"
     message = error.message.replace(f"'{error.param}", f"'{param}", 1)
-    return BadRequest(message, code=error.code, param=param)
+    return BadRequest(message, code=error.code, param=param, quoted=error.quoted)
 
 
 def _join(path: str, field: str) -> str:

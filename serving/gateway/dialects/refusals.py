@@ -92,11 +92,12 @@ _REFUSALS: dict[Reason, tuple[str | None, str, str]] = {
 def control_token(found: ControlToken) -> BadRequest:
     """Return the error for a text that would become a control token of the model's."""
     param = "tools" if found.in_tools else "messages"
+    quoted = f" '{found.token[:200]}'"
     message = (
-        f"Invalid value for '{param}': holds '{found.token[:200]}', which this model reads as a"
+        f"Invalid value for '{param}': holds{quoted}, which this model reads as a"
         " control token; leave it out, or put a space into it."
     )
-    return BadRequest(message, code="invalid_value", param=param)
+    return BadRequest(message, code="invalid_value", param=param, quoted=quoted)
 
 
 def with_names(work: Work, names: Names) -> Work:

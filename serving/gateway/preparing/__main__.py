@@ -30,7 +30,7 @@ class Preparer:
                 return self._read(question, payload), b""
             return self._job(question)
         except BadRequest as error:
-            return Refused(error.message, error.code, error.param), b""
+            return Refused(error.message, error.code, error.param, error.quoted), b""
 
     def _read(self, body: Body, data: bytes) -> Named:
         self._dialect = DIALECTS[body.path]

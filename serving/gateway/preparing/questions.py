@@ -29,10 +29,11 @@ class Refused:
     message: str
     code: str | None
     param: str | None
+    quoted: str
 
     def error(self) -> BadRequest:
         """Return it as the error it was."""
-        return BadRequest(self.message, code=self.code, param=self.param)
+        return BadRequest(self.message, code=self.code, param=self.param, quoted=self.quoted)
 
 
 Question = Body | ModelRecord

@@ -74,6 +74,27 @@ class Migration(migrations.Migration):
                 'db_table': 'dataplane_idempotency_quota',
             },
         ),
+        migrations.CreateModel(
+            name='FailedRequest',
+            fields=[
+                ('request_id', models.UUIDField(primary_key=True, serialize=False)),
+                ('project_id', models.CharField(max_length=64)),
+                ('key_id', models.CharField(max_length=64)),
+                ('variant_id', models.CharField(blank=True, max_length=64)),
+                ('received_at', models.DateTimeField(db_index=True)),
+                ('endpoint', models.CharField(max_length=200)),
+                ('status', models.PositiveSmallIntegerField()),
+                ('code', models.CharField(blank=True, max_length=200)),
+                ('param', models.CharField(blank=True, max_length=200)),
+                ('message', models.CharField(max_length=500)),
+                ('client_request_id', models.CharField(blank=True, max_length=200)),
+                ('organization', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='organizations.organization')),
+            ],
+            options={
+                'db_table': 'dataplane_failed_request',
+                'indexes': [models.Index(fields=['organization', 'request_id'], name='failed_of_organization')],
+            },
+        ),
         pgtrigger.migrations.AddTrigger(
             model_name='gatewayowner',
             trigger=pgtrigger.compiler.Trigger(name='named_stays', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='534ac0229e32f0c0863cd73187184d4a9222fd2a', operation='UPDATE OR DELETE', pgid='pgtrigger_named_stays_5a100', table='dataplane_gateway_owner', when='BEFORE')),
