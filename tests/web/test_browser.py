@@ -90,6 +90,39 @@ def test_an_answer_streams_in_and_shows_what_it_took(
     assert [m["role"] for m in gateway.bodies[-1]["messages"]] == ["user", "assistant", "user"]
 
 
+def test_a_reload_keeps_draft_chat_and_model(
+    watched: WatchedPage,
+    console: str,
+    org: SeededOrganization,
+    prices: dict,
+    gateway: GatewayDouble,
+) -> None:
+    page, here = watched.page, console + address(org.organization, "playground")
+    bring_session(page, console, org.owner)
+    page.goto(here)
+    page.get_by_label("Model", exact=True).select_option("penstock-demo:int8")
+    page.get_by_label("System prompt").fill("Be brief.")
+    ask(page, "What is Penstock?")
+    expect(page.locator("[data-meters]:visible")).to_have_count(1)
+    page.get_by_label("Message").fill("And then")
+    page.reload()
+    expect(page.get_by_label("Message")).to_have_value("And then")
+    expect(page.get_by_label("Model", exact=True)).to_have_value("penstock-demo:int8")
+    expect(page.locator(".turn-answer .turn-text")).to_have_text(" ".join(WORDS))
+    ask(page, "And again?")
+    expect(page.locator(".turn-answer")).to_have_count(2)
+    expect(page.locator("[data-meters]:visible")).to_have_count(1)
+    roles = [each["role"] for each in gateway.bodies[-1]["messages"]]
+    assert roles == ["system", "user", "assistant", "user"]
+
+    gateway.refusals = [(503, {"message": "Busy.", "code": "server_is_overloaded"})]
+    ask(page, "Once more?")
+    expect(page.get_by_text("Busy.")).to_be_visible()
+    page.reload()
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".turn-answer .turn-text").last).to_have_text(" ".join(WORDS))
+
+
 def test_nothing_can_be_asked_of_a_page_that_does_not_listen_yet(
     watched: WatchedPage,
     console: str,

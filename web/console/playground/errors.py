@@ -1,42 +1,19 @@
-"""Error messages of the playground, which say what to do next."""
+"""Error messages of the playground: the gateway's own words, or ours where it has none."""
 
 import msgspec
 from django.utils.translation import gettext_lazy as _
 
 WORDS = {
-    "credit_balance_exhausted": _(
-        "The organization's balance is used up, so this request was not run."
-        " Requests work again within seconds of new credit."
-    ),
-    "organization_spend_limit_exceeded": _(
-        "The organization has reached its spending limit for this month (UTC). An owner can raise"
-        " it."
-    ),
-    "project_spend_limit_exceeded": _(
-        "This project has reached its spending limit for this month (UTC)."
-        " Choose another project, or ask an owner to raise it."
-    ),
-    "key_budget_exceeded": _("The playground's key has reached its spending limit for this month."),
-    "context_length_exceeded": _(
-        "This conversation and its answer do not fit the model's context."
-        " Lower the maximum number of tokens, or start a new chat."
-    ),
     "model_not_found": _("This model is not available to your organization. Choose another one."),
-    "model_unavailable": _(
-        "No replica of this model is ready: it may still be starting."
-        " Try again in a few seconds, or choose another variant."
-    ),
-    "server_is_overloaded": _("All replicas are busy. Try again in a few seconds."),
-    "rate_limit_exceeded": _("Your rate limit is reached. Wait a moment, then try again."),
-    "invalid_api_key": _(
-        "The gateway does not know the playground's key yet. Try again in a few seconds."
-    ),
     "timeout": _("The model took too long to answer. Nothing was charged. Try again."),
     "unreachable": _("The gateway did not answer. Nothing was charged. Try again in a moment."),
     "cut_off": _(
         "The stream ended early because of an error on our side. Nothing was charged. Try again."
     ),
 }
+"""By our own codes."""
+KEY_UNKNOWN = _("The gateway does not know the playground's key yet. Try again in a few seconds.")
+"""In place of the gateway's words to a stranger."""
 
 
 class GatewayError(msgspec.Struct, frozen=True):
@@ -59,10 +36,9 @@ class PlaygroundError(msgspec.Struct, frozen=True):
     code: str
 
 
-def playground_error(code: str, message: str = "") -> PlaygroundError:
-    """Return the error with our message for `code`, or else the gateway's."""
-    words = WORDS.get(code) or message or WORDS["unreachable"]
-    return PlaygroundError(message=str(words), code=code)
+def playground_error(code: str) -> PlaygroundError:
+    """Return an error of our own."""
+    return PlaygroundError(message=str(WORDS[code]), code=code)
 
 
 def playground_error_from(body: bytes) -> PlaygroundError:
@@ -71,4 +47,5 @@ def playground_error_from(body: bytes) -> PlaygroundError:
         error = msgspec.json.decode(body, type=GatewayErrorBody).error
     except (msgspec.DecodeError, msgspec.ValidationError):
         return playground_error("unreachable")
-    return playground_error(error.code or "", error.message)
+    message = str(KEY_UNKNOWN) if error.code == "invalid_api_key" else error.message
+    return PlaygroundError(message=message, code=error.code or "")

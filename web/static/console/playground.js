@@ -1,6 +1,7 @@
 // The playground: one lane per model, each with its own conversation; a stop that really stops.
 
 import { eventsOf } from "./events.js";
+import { recall, remember } from "./playground_memory.js";
 import { snippets } from "./snippets.js";
 import { addCalls, jsonField, showCalls } from "./tools.js";
 
@@ -214,6 +215,7 @@ async function ask(lane, signal) {
   turn.removeAttribute("aria-busy");
   if (said.calls.length) awaitTools(lane, turn, said);
   else if (said.answer) lane.messages.push({ role: "assistant", content: said.answer });
+  keep();
   const code = part(turn, "answer-code");
   code.hidden = false;
   code.addEventListener("click", () => toggleCode(code, part(turn, "code-place"), () => body));
@@ -243,6 +245,7 @@ function send() {
     lane.messages.push({ role: "user", content });
     addTurn(lane, "turn-user", content);
   }
+  keep();
   run((signal) => Promise.all(lanes.map((lane) => ask(lane, signal))));
   lanes[0].turns.lastElementChild.scrollIntoView({ block: "nearest" });
 }
@@ -253,6 +256,7 @@ function clear() {
   for (let index = 0; index < count; index += 1) addLane("ab"[index]);
   pickersChanged();
   document.querySelector("[data-clear]").disabled = true;
+  keep();
   field("prompt").focus();
 }
 
@@ -264,6 +268,50 @@ function compare(button) {
   else lanes.pop().element.remove();
   root.querySelector("[data-lanes]").dataset.count = lanes.length;
   pickersChanged();
+  keep();
+}
+
+// Memory: what was typed, chosen and said outlives a reload of this tab
+
+const KEPT = ["prompt", "project", "model-a", "model-b", "system", "temperature", "max-tokens", "tools", "schema"];
+
+function keep() {
+  const fields = Object.fromEntries(KEPT.map((id) => [id, field(id).value]));
+  remember(root.dataset.person, { fields, lanes: lanes.map(({ messages }) => messages) });
+}
+
+function restore() {
+  const kept = recall(root.dataset.person);
+  if (!kept) return;
+  const isLink = new URLSearchParams(window.location.search).has("model");
+  for (const [id, value] of Object.entries(kept.fields)) {
+    if (id === "model-a" && isLink) continue;
+    const before = field(id).value;
+    field(id).value = value;
+    // A model or a project may be gone.
+    if (field(id).tagName === "SELECT" && field(id).selectedIndex < 0) field(id).value = before;
+  }
+  part(root, "temperature").textContent = Number(field("temperature").value).toFixed(1);
+  if (kept.lanes.length > 1) compare(document.querySelector("[data-compare]"));
+  lanes.forEach((lane, index) => showKept(lane, kept.lanes[index]));
+  document.querySelector("[data-clear]").disabled = !lanes.some(({ messages }) => messages.length);
+  pickersChanged();
+}
+
+function showKept(lane, messages) {
+  lane.messages.push(...messages);
+  for (const { role, content } of messages) {
+    if (role !== "user" && role !== "assistant") continue;
+    const turn = addTurn(lane, `turn-${role === "user" ? "user" : "answer"}`, content ?? "");
+    turn.removeAttribute("aria-busy");
+  }
+  if (messages.at(-1)?.role === "assistant" && !messages.at(-1).tool_calls) return;
+  if (!messages.length) return;
+  const turn = addTurn(lane, "turn-answer");
+  turn.removeAttribute("aria-busy");
+  // Calls whose results were not entered cannot be answered any more.
+  if (messages.at(-1).tool_calls) lane.messages.pop();
+  showFailure(turn, root.dataset.interrupted, () => { turn.remove(); run((signal) => ask(lane, signal)); });
 }
 
 function start() {
@@ -272,6 +320,8 @@ function start() {
   second.selectedIndex = Math.min(first.selectedIndex + 1, second.options.length - 1);
   addLane("a");
   pickersChanged();
+  restore();
+  root.addEventListener("input", keep);
   first.addEventListener("change", pickersChanged);
   second.addEventListener("change", pickersChanged);
   field("temperature").addEventListener("input", () => {
