@@ -120,7 +120,7 @@ def usage_result(sums: UsageSums, labels: Mapping[str, Any]) -> dict[str, Any]:
         "input_uncached_tokens": sums.uncached_input_tokens,
         "input_cached_tokens": sums.cached_input_tokens,
         "output_tokens": sums.output_tokens,
-        "num_model_requests": sums.model_request_count,
+        "num_model_requests": sums.request_count,
         **dict.fromkeys(names),
         **labels,
     }

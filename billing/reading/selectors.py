@@ -20,7 +20,7 @@ from billing.reading import rollups
 from billing.reading.buckets import HOURS, WIDTH, Bucket, Span, floor, series_spans, spans
 from billing.reading.days import midnight
 from billing.reading.filters import EVERYTHING, Dimension, UsageFilters
-from billing.reading.sums import Overview, Usage, UsageGroup, UsagePoint, UsageSums
+from billing.reading.sums import NOT_REQUESTS, Overview, Usage, UsageGroup, UsagePoint, UsageSums
 from control.catalog.models import Model, Variant
 from control.organizations.models import Organization
 from control.pricing.models import Price
@@ -39,7 +39,9 @@ BEYOND_CALENDARS = id_floor(datetime(9000, 1, 1, tzinfo=UTC))
 MATCHING_IDS = """
 metering_usage_event.event_id = ANY(ARRAY(WITH hours AS (
     SELECT bucket_at FROM (
-        SELECT bucket_at, coalesce(sum(sum(request_count) FILTER (
+        SELECT bucket_at, coalesce(sum(sum(
+            request_count - refused_by_engine_count - hedged_count
+        ) FILTER (
             WHERE bucket_at <= metering_received_at(%(last_id)s) - INTERVAL '1 hour'
         )) OVER (ORDER BY bucket_at DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)
             AS newer_count
@@ -62,6 +64,7 @@ SELECT found.event_id FROM ranges CROSS JOIN LATERAL (
     WHERE organization_id = %(organization_id)s
       AND event_id >= greatest(ranges.first_id, %(first_id)s::uuid)
       AND event_id < least(ranges.last_id, %(last_id)s::uuid)
+      AND outcome <> ALL(%(not_requests)s)
       AND {condition}
     ORDER BY event_id DESC LIMIT %(limit)s
 ) AS found
@@ -177,10 +180,10 @@ def recent_events(
     limit: int = 50,
     with_money: bool = True,
 ) -> list[Usage]:
-    """Return the newest events of [start, end), or those older than `before`: the last id of the
+    """Return the newest requests of [start, end), or those older than `before`: the last id of the
     page above. Caller, supply and origin come with them."""
     first, last = _bounds(start, end, before)
-    found = _events(organization).order_by("-event_id")
+    found = _requests(organization).order_by("-event_id")
     if filters.are_empty:
         found = found.filter(event_id__gte=first, event_id__lt=last)
     else:
@@ -191,6 +194,7 @@ def recent_events(
             "last_id": last,
             "fresh_hours": [hour - WIDTH["hour"], hour],
             "limit": limit,
+            "not_requests": list(NOT_REQUESTS),
         }
         found = found.filter(_matching(filters, parameters))
     newest = _corrected(organization, found[:limit])
@@ -205,15 +209,16 @@ def event_pages(
     filters: UsageFilters = EVERYTHING,
     with_money: bool = True,
 ) -> Iterator[list[Usage]]:
-    """Yield all events of [start, end), oldest first, a page at a time; those of days that are in
+    """Yield all requests of [start, end), oldest first, a page at a time; those of days that are in
     files alone come first, by the day they are accounted on.
 
     Each page is a query of its own: no cursor and no transaction wait for a slow reader.
     """
     for filed in _filed_pages(organization, start, end):
-        if passed := [one for one in _corrected(organization, filed) if filters.admit(one)]:
+        requests = [one for one in filed if one.outcome not in NOT_REQUESTS]
+        if passed := [one for one in _corrected(organization, requests) if filters.admit(one)]:
             yield passed if with_money else _without_money(passed)
-    mine = _events(organization).filter(event_id__lt=id_floor(end), **filters.lookups())
+    mine = _requests(organization).filter(event_id__lt=id_floor(end), **filters.lookups())
     page = mine.filter(event_id__gte=id_floor(start))
     while found := _corrected(organization, page.order_by("event_id")[:EXPORT_PAGE]):
         yield found if with_money else _without_money(found)
@@ -317,6 +322,10 @@ def _minutes_kept_from() -> datetime | None:
 def _events(organization: Organization) -> QuerySet[UsageEvent]:
     rows = UsageEvent.objects.select_related("caller", "supply", "origin")
     return rows.filter(organization_id=organization.pk)
+
+
+def _requests(organization: Organization) -> QuerySet[UsageEvent]:
+    return _events(organization).exclude(outcome__in=NOT_REQUESTS)
 
 
 def _bounds(

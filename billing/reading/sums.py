@@ -10,6 +10,8 @@ from billing.metering.models import UsageCorrection, UsageEvent
 Usage = UsageEvent | UsageCorrection
 """A request as it really was: its event, or the correction of one that was reported lost."""
 
+NOT_REQUESTS = ("refused_by_engine", "hedged")
+"""Outcomes of events that are no requests of their own."""
 NO_TTFT = (0,) * latency.BUCKET_COUNT
 MONEY = ("input_nanos", "cached_input_nanos", "output_nanos", "waived_nanos")
 
@@ -20,7 +22,6 @@ class UsageSums:
     `reasoning_tokens`. Money is in nano-dollars by meter (input is its uncached part) and was
     charged, but for `waived_nanos`. TTFT is counted only where it was asked for."""
 
-    request_count: int = 0
     completed_count: int = 0
     client_cancelled_count: int = 0
     engine_failed_count: int = 0
@@ -54,10 +55,11 @@ class UsageSums:
         return self.input_nanos + self.cached_input_nanos + self.output_nanos
 
     @property
-    def model_request_count(self) -> int:
-        """Requests that a model took on. One that was refused is none, whoever refused it: what the
-        gateway refuses leaves no event at all. The second try at one is a part of it."""
-        return self.request_count - self.refused_by_engine_count - self.hedged_count
+    def request_count(self) -> int:
+        """Requests that a model took on, here as in lists and files. One that was refused is none,
+        whoever refused it: what the gateway refuses leaves no event at all. The second try at one
+        is a part of it."""
+        return self.completed_count + self.client_cancelled_count + self.failed_count
 
     @property
     def failed_count(self) -> int:

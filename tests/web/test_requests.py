@@ -14,13 +14,14 @@ from django.utils import timezone
 from control.api_keys.models import ApiKey
 from control.api_keys.services import create_api_key
 from control.pricing.models import Price
-from serving.contract.usage import UsageEvent
+from serving.contract.usage import OUTCOMES, UsageEvent
 from tests.fixtures.console import book, make_request
 from tests.fixtures.organizations import SeededOrganization
 from web.console.base import address
 from web.console.requests import DAYS_OF_A_FILE, parse_query
 
 TODAY = date(2026, 11, 21)
+NOTHING_MADE = {"input_tokens": 0, "cached_input_tokens": 0, "output_tokens": 0}
 
 
 @pytest.fixture
@@ -65,6 +66,34 @@ def test_a_file_and_its_page_answer_one_question(
         rows = member.get(address(org.organization, "requests", **asked)).context["rows"]
         assert [json.loads(line)["request_id"] for line in file.splitlines()] == ids_of(wanted)
         assert [str(row.event.event_id) for row in rows] == ids_of(wanted)[::-1]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_one_definition_of_a_request_holds_everywhere(
+    member: Client, org: SeededOrganization, key: ApiKey, prices: dict[str, Price], outcome: str
+) -> None:
+    """What an engine refused is none, and the second try at one is a part of it."""
+    now = timezone.now()
+    other = create_api_key(actor=org.actor, project=org.project, name="Other")[0]
+    made = NOTHING_MADE if outcome == "refused_by_engine" else {}
+    event = make_request(key, prices["bf16"], now, outcome=outcome, **made)
+    book(event, make_request(other, prices["bf16"], now), now=now)
+    wanted = 0 if outcome in {"refused_by_engine", "hedged"} else 1
+
+    organization, asked = org.organization, {"key": key.id, "from": now.date().isoformat()}
+    listed = member.get(address(organization, "requests", **asked)).context["rows"]
+    file = b"".join(member.get(address(organization, "requests_jsonl", **asked)))
+    usage = member.get(address(organization, "usage", **asked)).context["totals"]
+    query = {"start_time": int(now.timestamp()) - 3600, "api_key_ids": key.id}
+    buckets = org.api().get("usage", query).json()["data"]
+    told = [row["num_model_requests"] for bucket in buckets for row in bucket["results"]]
+    counts = (len(listed), len(file.splitlines()), usage.request_count, sum(told))
+    assert counts == (wanted,) * 4
+
+    every = member.get(address(organization, "requests")).context["rows"]
+    overview = member.get(address(organization, "overview")).context["seen"]
+    assert (len(every), overview.month.request_count) == (wanted + 1,) * 2
 
 
 @pytest.mark.integration
