@@ -184,7 +184,7 @@ def test_a_budget_that_is_free_in_time_is_granted_while_it_is_waited_for(custome
     with ThreadPoolExecutor(1) as threads:
         with held_elsewhere(customer.balance):
             asking = threads.submit(at_once, [lambda: ask_until_answered(again, GATEWAY)])
-            wait_until(somebody_waits, seconds=20, what="the budget waited for")
+            wait_until(somebody_waits, seconds=60, what="the budget waited for")
         assert isinstance(asking.result()[0], Granted)
 
 
@@ -212,7 +212,7 @@ def test_a_batch_holds_the_budgets_of_a_part_at_a_time(customer, outsider, price
             booking = threads.submit(at_once, [lambda: ingest(batch, now=NOW)])
             wait_until(
                 lambda: balance_nanos(first.id) == 10**9 - 2 * 132_000,
-                seconds=20,
+                seconds=60,
                 what="the first part booked",
             )
             asks = [Ask(new_id(), one.balance, 10, 10, NOW) for one in (first, second)]

@@ -59,7 +59,7 @@ def target_of(stack: Stack) -> Target:
     request = urllib.request.Request(
         f"{stack.api_base}/models", headers={"authorization": f"Bearer {stack.api_key}"}
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         offered = [card["id"] for card in json.load(answer)["data"]]
     embedding_model = next((name for name in offered if "embed" in name), None)
     return Target(stack.api_base, stack.api_key, stack.model, stack.config.weights, embedding_model)

@@ -84,10 +84,10 @@ def address() -> Iterator[str]:
 def one_connection(
     monkeypatch: pytest.MonkeyPatch, tenants: list[Tenant]
 ) -> Iterator[ConnectionPool]:
-    """The pool of customers, with one connection, which nobody waits for long."""
+    """The pool of customers, with one connection."""
     options = connections["default"].settings_dict["OPTIONS"]["pool"]
     monkeypatch.setitem(options, "max_size", 1)
-    monkeypatch.setitem(options, "timeout", 1.0)
+    monkeypatch.setitem(options, "timeout", 20.0)
     connections["default"].close()
     connections["default"].close_pool()
     pool = connections["default"].pool
@@ -166,7 +166,7 @@ def test_too_many_are_told_when_to_come_back(
 ) -> None:
     monkeypatch.setattr(streaming, "CALLER_EXPORTS_MAX", 0)
     headers = {"authorization": f"Bearer {tenants[0].key}"}
-    reply = httpx.get(address + tenants[0].export, headers=headers)
+    reply = httpx.get(address + tenants[0].export, headers=headers, timeout=60)
     assert reply.status_code == 429 and int(reply.headers["retry-after"]) > 0
     assert reply.json()["error"]["code"] == "too_many_exports"
 
@@ -188,6 +188,7 @@ def test_gateways_have_connections_that_no_customer_takes(
     tenants: list[Tenant], address: str, one_connection: ConnectionPool
 ) -> None:
     with serving(internal_application) as internal, one_connection.connection():
+        one_connection.timeout = 0.2
         assert asked(address, tenants[0]) == 503
         reply = httpx.get(internal + FEED, headers=bearer("gateway"), timeout=30)
         assert reply.status_code == 200, reply.text

@@ -31,11 +31,11 @@ def write(name):
     with open(f"{folder}/{name}", "a") as file:
         file.write("x")
 
-@app.task(name="stuck", soft_time_limit=0.5, time_limit=1.5)
+@app.task(name="stuck", soft_time_limit=0.5, time_limit=6)
 def stuck(name):
-    write(name)
     while True:
         try:
+            write(name)
             time.sleep(3600)
         except Exception:
             write(f"{name} was told")
@@ -112,13 +112,13 @@ def test_what_is_stuck_is_ended_and_holds_up_no_other_queue(
     redis: RedisServer, worker: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     send(redis, "stuck", "stuck", "general")
-    wait_until((tmp_path / "stuck").exists, seconds=120)
+    wait_until((tmp_path / "stuck").exists, seconds=300)
     send(redis, "quick", "behind it", "general")
     send(redis, "quick", "of the books", "books")
-    wait_until((tmp_path / "of the books").exists)
-    wait_until((tmp_path / "behind it").exists)
+    wait_until((tmp_path / "of the books").exists, seconds=300)
+    wait_until((tmp_path / "behind it").exists, seconds=300)
     assert (tmp_path / "stuck was told").exists()
-    assert "Hard time limit (1.5s) exceeded for stuck" in (tmp_path / "log").read_text()
+    assert "Hard time limit (6s) exceeded for stuck" in (tmp_path / "log").read_text()
 
 
 @pytest.mark.full
@@ -131,12 +131,12 @@ def test_it_ends_as_a_whole(
 ) -> None:
     for queue in ("books", "general"):
         send(redis, "quick", queue, queue)
-        wait_until((tmp_path / queue).exists, seconds=120)
+        wait_until((tmp_path / queue).exists, seconds=300)
     family = psutil.Process(worker.pid).children(recursive=True)
     assert len(family) == 4
     worker.send_signal(number)
-    assert worker.wait(60) == code, (tmp_path / "log").read_text()
-    assert psutil.wait_procs(family, timeout=30)[1] == []
+    assert worker.wait(120) == code, (tmp_path / "log").read_text()
+    assert psutil.wait_procs(family, timeout=60)[1] == []
 
 
 @pytest.mark.full
@@ -145,8 +145,8 @@ def test_a_queue_that_dies_ends_all_so_that_all_are_started_again(
     redis: RedisServer, worker: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     send(redis, "quick", "one", "general")
-    wait_until((tmp_path / "one").exists, seconds=120)
+    wait_until((tmp_path / "one").exists, seconds=300)
     family = psutil.Process(worker.pid).children(recursive=True)
     psutil.Process(worker.pid).children()[0].kill()
-    assert worker.wait(60) == 1
-    assert psutil.wait_procs(family, timeout=30)[1] == []
+    assert worker.wait(120) == 1
+    assert psutil.wait_procs(family, timeout=60)[1] == []

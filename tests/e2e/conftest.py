@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
 
 from infra.local.config import DEMO
 from tests.fixtures.platforms import Platforms
@@ -17,10 +16,6 @@ from tests.fixtures.traces import Traces, receiving
 SHARED = ("stack", "simulated_stack", "two_gateways")
 """The fixtures of the platforms that tests share; other platforms are their module's own."""
 PLATFORMS = pytest.StashKey[Platforms]()
-VISIBLE_MILLISECONDS_MAX = 60_000
-"""A page of a platform whose processes share two cores with an engine comes late."""
-
-expect.set_options(timeout=VISIBLE_MILLISECONDS_MAX)
 
 
 def pytest_configure(config: pytest.Config) -> None:

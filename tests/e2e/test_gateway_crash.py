@@ -96,7 +96,7 @@ async def knock(door: Door, ending: asyncio.Event) -> list[tuple[float, float, s
     """Open a connection each few milliseconds; return when those began and ended that were not
     answered."""
     failures: list[tuple[float, float, str]] = []
-    url, timeout = f"{door.api_base}/models", aiohttp.ClientTimeout(total=30)
+    url, timeout = f"{door.api_base}/models", aiohttp.ClientTimeout(total=60)
 
     async def once() -> None:
         began_at = time.monotonic()

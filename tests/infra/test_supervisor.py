@@ -33,7 +33,7 @@ async def end_one_process() -> tuple[bytes, Any]:
         "one", 1, f"{sys.executable} -c \"print('its last words')\"", pipe_stderr=False
     )
     redirector.add_redirections(process)
-    wait_until(lambda: has_ended(process), seconds=30, what="the process has ended")
+    wait_until(lambda: has_ended(process), seconds=60, what="the process has ended")
     watcher = SimpleNamespace(processes={process.pid: process}, stream_redirector=redirector)
     descriptor = process.stdout.fileno()
     for _ in range(2):
@@ -44,7 +44,7 @@ async def end_one_process() -> tuple[bytes, Any]:
     heard = asyncio.Event()
     IOLoop.current().add_handler(reading, lambda *_: heard.set(), IOLoop.READ)
     os.write(writing, b"x")
-    await asyncio.wait_for(heard.wait(), 30)
+    await asyncio.wait_for(heard.wait(), 60)
     IOLoop.current().remove_handler(reading)
     os.close(reading)
     os.close(writing)

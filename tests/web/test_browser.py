@@ -21,6 +21,7 @@ from tests.fixtures.console import book, make_request
 from tests.fixtures.gateway_double import WORDS, GatewayDouble
 from tests.fixtures.mails import delivered, link_in
 from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.waiting import wait_until
 from web.console.base import SECTIONS, address
 
 pytestmark = [
@@ -60,8 +61,9 @@ def test_a_stranger_signs_up_mints_a_key_and_revokes_it(
     page.get_by_label("Name").fill("Ship")
     page.get_by_role("button", name="Create key").click()
     secret = page.locator("#secret").inner_text()
+    page.wait_for_load_state()  # the button is its script's
     page.get_by_role("button", name="Copy the secret key").click()
-    assert page.evaluate("navigator.clipboard.readText()") == secret
+    wait_until(lambda: page.evaluate("navigator.clipboard.readText()") == secret, "it is copied")
     page.get_by_role("link", name="Done, I saved it").click()
     page.get_by_role("link", name="Manage Ship").click()
     page.get_by_label("Type “Ship” to confirm").fill("Ship")
@@ -140,6 +142,7 @@ def test_nothing_can_be_asked_of_a_page_that_does_not_listen_yet(
     page.goto(console + address(org.organization, "playground"), wait_until="commit")
     expect(page.get_by_label("Message")).to_be_disabled()
     expect(page.get_by_role("button", name="Send")).to_be_disabled()
+    wait_until(lambda: page.wait_for_timeout(10) or held, "the script is asked for")
     assert len(held) == 1
     held[0].continue_()
     expect(page.get_by_label("Message")).to_be_focused()
@@ -154,7 +157,7 @@ def test_stop_stops_the_gateways_work(
     prices: dict,
     gateway: GatewayDouble,
 ) -> None:
-    gateway.pause_seconds = 0.3
+    gateway.pause_seconds = 5.0  # so slowly that the answer has not ended by itself
     page = watched.page
     bring_session(page, console, org.owner)
     page.goto(console + address(org.organization, "playground"))
@@ -162,7 +165,7 @@ def test_stop_stops_the_gateways_work(
     expect(page.locator(".turn-answer .turn-text")).to_contain_text(WORDS[0])
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("You are charged for usage up to this point")).to_be_visible()
-    assert gateway.aborted.wait(3)
+    assert gateway.aborted.wait(60)
 
 
 def test_two_variants_answer_side_by_side(

@@ -1,6 +1,6 @@
 """The pages of invoices: the running month, the list, the document, and who may see them."""
 
-from datetime import UTC, datetime
+from datetime import timedelta
 
 import pytest
 from django.template.loader import render_to_string
@@ -35,9 +35,10 @@ def used(org: SeededOrganization) -> Customer:
     last = last_period(now)
     price = make_price("by-the-cent", at=last.starts_at, **MILLION_CENTS)
     use_cents(customer, price, 1000, last.starts_at.replace(day=5))
-    finish(max(now, last.ends_at))
-    close_month(period=last, actor=OPERATOR, now=max(now, last.ends_at))
-    use_cents(customer, price, 100, datetime.now(UTC))
+    over = max(now, last.ends_at + timedelta(hours=2))  # when a month's last day is closed
+    finish(over)
+    close_month(period=last, actor=OPERATOR, now=over)
+    use_cents(customer, price, 100, now)
     roll_up()
     return customer
 

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 def test_the_link_of_a_mail_is_read_from_the_mailbox(console: str, settings) -> None:
     settings.EMAIL_BACKEND = MAILBOX_BACKEND
     User.objects.create_superuser("operator@penstock.test", PASSWORD)
-    with httpx.Client() as stranger:
+    with httpx.Client(timeout=60) as stranger:
         page = f"{console}/accounts/signup/"
         stranger.get(page)
         token = stranger.cookies["csrftoken"]

@@ -60,13 +60,19 @@ def sign_in(page: Page, console: str, org: SeededOrganization) -> None:
     page.wait_for_url("**/overview")
 
 
+def press(page: Page, name: str) -> None:
+    """Press a button that is its page's script's, once that is there."""
+    page.wait_for_load_state()
+    page.get_by_role("button", name=name).click()
+
+
 def add_passkey(page: Page, console: str) -> None:
     page.goto(f"{console}/accounts/2fa/")
     page.get_by_role("link", name="Add a passkey").click()
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Continue").click()
     page.get_by_label("Name").fill("Laptop")
-    page.get_by_role("button", name="Add the passkey").click()
+    press(page, "Add the passkey")
     expect(page.get_by_role("heading", name="Recovery codes")).to_be_visible()
 
 
@@ -96,7 +102,7 @@ def test_a_passkey_is_the_second_factor_of_a_password(
     page.get_by_label("Email").fill(org.owner.email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in", exact=True).click()
-    page.get_by_role("button", name="Use a passkey").click()
+    press(page, "Use a passkey")
     page.wait_for_url("**/overview")
 
 
@@ -115,7 +121,7 @@ def test_taking_it_away_asks_for_a_factor(
     expect(page.get_by_role("heading", name="Confirm your identity")).to_be_visible()
     expect(page.get_by_label("Password")).to_have_count(0)
     page.get_by_role("link", name="Use a security key").click()
-    page.get_by_role("button", name="Use a passkey").click()
+    press(page, "Use a passkey")
     page.get_by_role("button", name="Remove the passkey").click()
     expect(page.get_by_text("Only your password protects")).to_be_visible()
     assert not Authenticator.objects.exists()

@@ -92,12 +92,12 @@ def test_somebody_comes_in_by_openid_and_scim_suspends_them(
     key, _ = create_api_key(actor=Actor.for_member(seat), project=org.project, name="Grace's")
     token = create_scim_token(**whose)
     base, headers = f"{console_at_home}/scim/v2", {"authorization": f"Bearer {token}"}
-    made = httpx.post(f"{base}/Users", json={"userName": GRACE}, headers=headers)
+    scim = httpx.Client(headers=headers, timeout=60)
+    made = scim.post(f"{base}/Users", json={"userName": GRACE})
     off = {"Operations": [{"op": "replace", "value": {"active": False}}]}
     off["schemas"] = ["urn:ietf:params:scim:api:messages:2.0:PatchOp"]
-    reply = httpx.patch(
-        f"{base}/Users/{made.json()['id']}", content=json.dumps(off), headers=headers
-    )
+    reply = scim.patch(f"{base}/Users/{made.json()['id']}", content=json.dumps(off))
+    scim.close()
     assert reply.status_code == 200, reply.text
     page.reload()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()

@@ -63,13 +63,13 @@ def side_by_side(*deeds: Callable[[], object]) -> list[object]:
 
     def run(deed: Callable[[], object]) -> object:
         try:
-            ready.wait(10)
+            ready.wait(60)
             return deed()
         finally:
             connections.close_all()
 
     with ThreadPoolExecutor(len(deeds)) as pool:
-        return [each.result(30) for each in [pool.submit(run, deed) for deed in deeds]]
+        return [each.result(60) for each in [pool.submit(run, deed) for deed in deeds]]
 
 
 def test_two_beats_take_each_step_once(org, owing):
@@ -116,12 +116,12 @@ def test_a_payment_does_not_wait_for_who_holds_the_organization(org, owing):
         with transaction.atomic():
             locked_organization(org.id)
             held.set()
-            done.wait(20)
+            done.wait(60)
         connections.close_all()
 
     thread = Thread(target=hold)
     thread.start()
-    assert held.wait(10)
+    assert held.wait(60)
     try:
         pay(org, at=day(15))
         assert published(org) == "suspended"

@@ -34,8 +34,8 @@ def beside(first: Callable[[], object], second: Callable[[], object]) -> None:
         with transaction.atomic():
             first()
             waiting: Future[None] = pool.submit(alone, second)
-            wait_until(_somebody_waits, seconds=10, what="a lock waited for")
-        waiting.result(timeout=10)
+            wait_until(_somebody_waits, seconds=60, what="a lock waited for")
+        waiting.result(timeout=60)
 
 
 def alone(work: Callable[[], object]) -> None:
@@ -77,4 +77,4 @@ def test_credit_that_never_expires_waits_for_no_page(customer, follow):
     with transaction.atomic():
         follow()
         with ThreadPoolExecutor(max_workers=1) as pool:
-            pool.submit(alone, lambda: give_credit(customer, 10**9)).result(timeout=5)
+            pool.submit(alone, lambda: give_credit(customer, 10**9)).result(timeout=60)

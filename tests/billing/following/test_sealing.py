@@ -56,7 +56,8 @@ def test_a_close_waits_for_batches_at_work(customer, price, superuser_connection
     closing.join(0.3)
     assert closing.is_alive()
     superuser_connection.execute("COMMIT")
-    closing.join(5)
+    closing.join(60)
+    assert not closing.is_alive(), "waited in vain for the close"
     assert Day.objects.filter(day=TODAY).exists()
 
 

@@ -74,7 +74,7 @@ def test_a_post_without_a_key_is_refused(stripe: StripeDouble) -> None:
     headers = {
         "Authorization": f"Bearer {stripe.keys.secret}", "Stripe-Version": "2026-10-28.endive",
     }  # fmt: skip
-    reply = requests.post(f"{stripe.url}/v1/customers", headers=headers, timeout=5)
+    reply = requests.post(f"{stripe.url}/v1/customers", headers=headers, timeout=60)
     assert (reply.status_code, "Idempotency-Key" in reply.text) == (400, True)
 
 

@@ -66,7 +66,7 @@ def killed_worker(double: StripeDouble, kind: str) -> None:
         assert process.poll() is None, "the worker ended by itself"
         time.sleep(0.02)
     process.kill()
-    process.wait(10)
+    process.wait(60)
     assert double.all(kind), "the worker never asked"
 
 

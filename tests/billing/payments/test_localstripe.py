@@ -58,11 +58,11 @@ def save(org: SeededOrganization, api: StripeApi, number: str = GOOD) -> Payment
         "card[cvc]": "123",
     }  # fmt: skip
     base = f"{api.keys.api_base}/v1"
-    made = requests.post(f"{base}/payment_methods", card, headers=auth, timeout=5).json()
+    made = requests.post(f"{base}/payment_methods", card, headers=auth, timeout=60).json()
     attach = f"{base}/payment_methods/{made['id']}/attach"
-    assert requests.post(attach, {"customer": customer}, headers=auth, timeout=5).ok
+    assert requests.post(attach, {"customer": customer}, headers=auth, timeout=60).ok
     confirm = f"{base}/setup_intents/{setup.id}/confirm"
-    assert requests.post(confirm, {"payment_method": made["id"]}, headers=auth, timeout=5).ok
+    assert requests.post(confirm, {"payment_method": made["id"]}, headers=auth, timeout=60).ok
     sync_setup(setup.id, now=timezone.now())
     return PaymentMethod.objects.get(stripe_id=made["id"])
 
@@ -123,7 +123,7 @@ def test_its_webhooks_are_believed_by_their_signature(
         data = {
             "url": box.url, "secret": "whsec_local", "events": ["payment_intent.succeeded"],
         }  # fmt: skip
-        assert requests.post(hook, json=data, timeout=5).ok
+        assert requests.post(hook, json=data, timeout=60).ok
         ask_top_up(org)
         deliver_due(now=timezone.now())
         headers, body = box.wait()
@@ -142,7 +142,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.listener.settimeout(15)
+        self.listener.settimeout(60)
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}/"
         self.got: list[bytes] = []
         self.thread = Thread(target=self._take, daemon=True)
@@ -155,7 +155,8 @@ class Mailbox:
         self.listener.close()
 
     def wait(self) -> tuple[dict[str, str], bytes]:
-        self.thread.join(15)
+        self.thread.join(60)
+        assert self.got, "waited in vain for a webhook"
         head, _, body = self.got[0].partition(b"\r\n\r\n")
         lines = [line.partition(": ") for line in head.decode().split("\r\n")[1:]]
         return {name.lower(): value for name, _, value in lines}, body
@@ -163,7 +164,7 @@ class Mailbox:
     def _take(self) -> None:
         connection, _ = self.listener.accept()
         with connection:
-            connection.settimeout(5)
+            connection.settimeout(60)
             data = b""
             while not self._is_whole(data):
                 data += connection.recv(65_536)

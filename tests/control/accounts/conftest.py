@@ -48,8 +48,9 @@ def bob(db: None) -> User:
 
 
 @pytest.fixture
-def redis(settings, tmp_path: Path) -> Iterator[RedisServer]:
-    """A real Redis that all processes share."""
+def redis(settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
+    """A real Redis that all processes share, and wait for, however busy the machine is."""
+    monkeypatch.setattr("control.cache.WAIT_SECONDS", 60)
     with running_redis(tmp_path) as server:
         caches = {**settings.CACHES["default"], "LOCATION": server.url}
         settings.CACHES = {"default": caches}

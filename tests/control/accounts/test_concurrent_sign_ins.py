@@ -25,13 +25,13 @@ def all_taken() -> Iterator[None]:
 
     def take() -> None:
         with login_slot(is_known=True):
-            held.wait(5)
-            hold.wait(5)
+            held.wait(60)
+            hold.wait(60)
 
     with ThreadPoolExecutor(CONCURRENT_LOGINS_MAX) as pool:
         for _ in range(CONCURRENT_LOGINS_MAX):
             pool.submit(take)
-        held.wait(5)
+        held.wait(60)
         try:
             yield
         finally:
@@ -51,18 +51,18 @@ def test_one_turn_is_left_for_who_is_known(monkeypatch: pytest.MonkeyPatch) -> N
 
     def stranger() -> None:
         with login_slot(is_known=False):
-            held.wait(5)
-            hold.wait(5)
+            held.wait(60)
+            hold.wait(60)
 
     with ThreadPoolExecutor(CONCURRENT_LOGINS_MAX) as pool:
         work = [pool.submit(stranger) for _ in range(CONCURRENT_LOGINS_MAX - 1)]
-        held.wait(5)
+        held.wait(60)
         with pytest.raises(ConcurrencyLimitExceeded), login_slot(is_known=False):
             pytest.fail("no turn was left for a stranger")
         with login_slot(is_known=True):
             hold.set()
         for each in work:
-            each.result(5)
+            each.result(60)
 
 
 @pytest.mark.django_db

@@ -31,7 +31,7 @@ def at_once(act: Callable[[Client], object], clients: list[Client]) -> None:
     ready = Barrier(len(clients))
 
     def run(client: Client) -> None:
-        ready.wait(10)
+        ready.wait(60)
         try:
             act(client)
         finally:
@@ -65,17 +65,17 @@ def test_a_request_under_way_does_not_begin_an_ended_session_anew(
     def late(self: SessionStore, must_create: bool = False) -> None:
         if self.session_key == there.session.session_key:
             asked.set()
-            ended.wait(10)
+            ended.wait(60)
         save(self, must_create)
 
     key = there.session.session_key
     with ThreadPoolExecutor(1) as pool:
         monkeypatch.setattr(SessionStore, "save", late)
         slow = pool.submit(at_once, lambda each: each.post(AGAIN, {"password": PASSWORD}), [there])
-        assert asked.wait(10)
+        assert asked.wait(60)
         here.post(f"/accounts/sessions/{UserSession.objects.get(session_key=key).pk}/end/")
         ended.set()
-        slow.result(10)
+        slow.result(60)
     assert not Session.objects.filter(session_key=key).exists()
     assert there.get("/api/v1/organizations").status_code == 401
 

@@ -105,7 +105,7 @@ def test_a_reset_tells_nobody_who_has_an_account(client: Client) -> None:
 
 
 def test_sign_ups_are_counted_by_network(settings: Any) -> None:
-    settings.ACCOUNT_RATE_LIMITS = {**settings.ACCOUNT_RATE_LIMITS, "signup": "1/m/ip"}
+    settings.ACCOUNT_RATE_LIMITS = {**settings.ACCOUNT_RATE_LIMITS, "signup": "1/h/ip"}
     told = {
         "2001:db8:1:2::1": 302,
         "2001:db8:1:2:ffff::1": 429,  # of the same /64

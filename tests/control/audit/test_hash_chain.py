@@ -77,12 +77,12 @@ def test_a_deed_that_commits_late_comes_late_and_is_not_missed() -> None:
         with transaction.atomic():
             late.append(note(1).pk)
             began.set()
-            may_end.wait(10)
+            may_end.wait(60)
         connection.close()
 
     writer = Thread(target=write_slowly)
     writer.start()
-    assert began.wait(10)
+    assert began.wait(60)
     early = note(2).pk
     hash_chain.chain_events()
     may_end.set()

@@ -315,7 +315,7 @@ def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
     barrier = Barrier(len(calls))
 
     def act(call: Callable[[], Any]) -> Any:
-        barrier.wait(timeout=10)
+        barrier.wait(timeout=60)
         try:
             return call()
         finally:

@@ -26,6 +26,7 @@ from control.db import connection as control_connection
 from control.db.connection import TimeoutConnection
 from control.operators import secrets
 from control.server import CONNECTION_SECONDS
+from control.telemetry import health as readiness
 from control.telemetry.health import ANSWER_SECONDS as ANSWER_SECONDS_IN_PRODUCTION
 from control.telemetry.health import Health, checks, is_ready
 from infra.local.postgres import ADDRESS, DATABASE, SUPERUSER, Postgres, prepare
@@ -44,7 +45,7 @@ POOL_SECONDS = 0.2
 CHECK_SECONDS = 0.1
 ANSWER_SECONDS = 0.2
 """Shorter waits than in production, so that a busy machine is not taken for one that waits."""
-PAUSED_SECONDS_MAX = 90.0
+PAUSED_SECONDS_MAX = 240.0
 """Then the server goes on, so that a test of what waits for ever ends too, and fails."""
 PARTS = 4
 ONE_IN = 15
@@ -79,7 +80,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[psutil.Process]
         process = subprocess.Popen(
             made.command("fsync=off"), user=made.system_user, cwd=os.sep, stdout=log, stderr=log
         )
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not _answers(made.port):
         assert process.poll() is None and time.monotonic() < until, Path(log.name).read_text()
         time.sleep(0.05)
@@ -88,7 +89,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[psutil.Process]
     yield found
     send_all(family(found), signal.SIGCONT)
     process.send_signal(signal.SIGQUIT)
-    process.wait(20)
+    process.wait(60)
 
 
 def _answers(port: int) -> bool:
@@ -126,9 +127,7 @@ def pause(server: psutil.Process) -> Iterator[None]:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second or two of production are tenths here."""
-    for databases in (settings.DATABASES, connections.databases):
-        monkeypatch.setitem(databases["default"]["OPTIONS"]["pool"], "timeout", POOL_SECONDS)
+    """A second or two of production are tenths here; `POOL_SECONDS` of a pool once it is open."""
     monkeypatch.setattr(control_connection, "CHECK_SECONDS", CHECK_SECONDS)
 
 
@@ -140,9 +139,9 @@ def pool(soon: None, server: psutil.Process) -> Iterator[ConnectionPool]:
         open=True,
         check=ConnectionPool.check_connection,
         kwargs={"connect_timeout": 3, "autocommit": True},
-        **{**options["pool"], "min_size": 4},
+        **{**options["pool"], "min_size": 4, "timeout": LATE_SECONDS},
     )
-    made.wait(10)
+    made.wait(60)
     yield made
     made.close()
 
@@ -161,6 +160,7 @@ def seconds_of(act: object) -> float:
 def test_a_connection_that_is_open_already_is_waited_for_no_longer(
     pool: ConnectionPool, request: pytest.FixtureRequest
 ) -> None:
+    pool.timeout = POOL_SECONDS
     request.getfixturevalue("pause")
 
     def ask() -> None:
@@ -211,6 +211,7 @@ def on_it(
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(lambda _: _touch(), range(8)))
         Client().get("/nowhere")  # what is loaded at the first request is none of the waiting
+        connection.pool.timeout = POOL_SECONDS
         yield
         connection.close()
         connection.close_pool()
@@ -243,7 +244,8 @@ def asked(route: Route) -> tuple[Route, int, float]:
 
 
 @pytest.mark.usefixtures("on_it", "pause")
-async def test_readiness_is_no_within_three_seconds() -> None:
+async def test_readiness_is_no_within_three_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readiness, "CONNECT_SECONDS", 60)  # the first goes on as long
     health = Health(checks, ANSWER_SECONDS)
     began = time.monotonic()
     assert not is_ready(await health.ask())

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
 from threading import Event, Lock, Thread
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -102,14 +103,22 @@ def test_two_workers_never_have_the_same_message(pooled: None) -> None:
 
 
 @pytest.fixture
-def deliverer(pooled: None) -> Iterator[OutboxWorker]:
-    made = OutboxWorker(threads=16)
+def clock() -> SimpleNamespace:
+    """The deliverer's clock, which stands `at` a moment."""
+    return SimpleNamespace(at=timezone.now())
+
+
+@pytest.fixture
+def deliverer(pooled: None, clock: SimpleNamespace) -> Iterator[OutboxWorker]:
+    made = OutboxWorker(threads=16, clock=lambda: clock.at)
     yield made
     made.close()
 
 
-def test_a_slow_organization_delays_nobody_else(deliverer: OutboxWorker) -> None:
-    now = timezone.now()
+def test_a_slow_organization_delays_nobody_else(
+    deliverer: OutboxWorker, clock: SimpleNamespace
+) -> None:
+    now = clock.at
     for _ in range(20):
         put(organization_id="slow", now=now)
     for number in range(30):
@@ -138,21 +147,33 @@ def test_a_slow_organization_delays_nobody_else(deliverer: OutboxWorker) -> None
     assert 1 <= slow_at_once_max <= PER_LANE
 
 
-def test_what_takes_too_long_counts_as_failed_and_others_go_on(deliverer: OutboxWorker) -> None:
+def test_what_takes_too_long_counts_as_failed_and_others_go_on(
+    deliverer: OutboxWorker, clock: SimpleNamespace
+) -> None:
+    """The other comes while one hangs; its time goes on once the other has come."""
     begun, hangs = Event(), Event()
-    now = timezone.now()
+    now = clock.at
     stuck = put(key="stuck", now=now)
     policy = RetryPolicy(time_limit=timedelta(seconds=0.5))
 
     def handle(delivery: Delivery) -> None:
         if delivery.key == "stuck":
             begun.set()
-            hangs.wait(20)
+            hangs.wait(60)
+        else:
+            clock.at += timedelta(seconds=1)
 
+    def put_another() -> None:
+        with closing(connection):
+            assert begun.wait(60), "waited in vain for the delivery that hangs"
+            put(kind="other", now=now)
+
+    another = Thread(target=put_another)
     try:
-        with delivering({"note": handle}, {"note": policy}):
-            Thread(target=lambda: (begun.wait(20), put(now=now), connections.close_all())).start()
+        with delivering({"note": handle, "other": handle}, {"note": policy}):
+            another.start()
             deliverer.run()
+            another.join()
             stuck.refresh_from_db()
             assert stuck.last_error == "took longer than 0.5 s"
             assert stuck.claimed_until is None
@@ -164,20 +185,24 @@ def test_what_takes_too_long_counts_as_failed_and_others_go_on(deliverer: Outbox
     assert stuck.delivered_at  # late, and done all the same
 
 
-def test_a_deliverer_that_stops_takes_nothing_new(deliverer: OutboxWorker) -> None:
-    put(now=timezone.now())
+def test_a_deliverer_that_stops_takes_nothing_new(
+    deliverer: OutboxWorker, clock: SimpleNamespace
+) -> None:
+    put(now=clock.at)
     deliverer.stop()
     deliverer.run()
     assert OutboxMessage.objects.get().attempts == 0
 
 
-def test_a_second_run_leaves_it_to_the_first(deliverer: OutboxWorker) -> None:
+def test_a_second_run_leaves_it_to_the_first(
+    deliverer: OutboxWorker, clock: SimpleNamespace
+) -> None:
     began, ends = Event(), Event()
-    put(now=timezone.now())
+    put(now=clock.at)
 
     def handle(_: Delivery) -> None:
         began.set()
-        ends.wait(20)
+        ends.wait(60)
 
     def run() -> None:
         with closing(connection):
@@ -186,7 +211,7 @@ def test_a_second_run_leaves_it_to_the_first(deliverer: OutboxWorker) -> None:
     with delivering({"note": handle}):
         first = Thread(target=run)
         first.start()
-        began.wait(20)
+        assert began.wait(60), "waited in vain for the first run's delivery"
         deliverer.run()
         assert first.is_alive()
         ends.set()
@@ -194,11 +219,11 @@ def test_a_second_run_leaves_it_to_the_first(deliverer: OutboxWorker) -> None:
     assert OutboxMessage.objects.get().attempts == 1
 
 
-def test_failures_of_many_do_not_end_a_run(deliverer: OutboxWorker) -> None:
+def test_failures_of_many_do_not_end_a_run(deliverer: OutboxWorker, clock: SimpleNamespace) -> None:
     for number in range(40):
-        put(organization_id=f"org_{number}", now=timezone.now())
+        put(organization_id=f"org_{number}", now=clock.at)
     with delivering({"note": failing(OSError("away"))}):
-        deliverer.run(seconds=10)
+        deliverer.run(seconds=60)
     assert set(OutboxMessage.objects.values_list("attempts", flat=True)) == {1}
 
 

@@ -54,7 +54,7 @@ def killed_at(step: str, effects: Path) -> None:
         env={**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "control.settings"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr

@@ -221,7 +221,7 @@ def test_where_to_go_next_is_not_the_providers_to_say(
 
 
 def test_metadata_may_be_pasted(acme: SeededOrganization, saml: SamlProvider) -> None:
-    found = set_up(acme, xml=httpx.get(saml.metadata_url).text)
+    found = set_up(acme, xml=httpx.get(saml.metadata_url, timeout=60).text)
     assert found.issuer == f"{saml.url}/idp"
     assert found.provider["sso_url"] == f"{saml.url}/sso"
 
@@ -245,7 +245,7 @@ def test_broken_metadata_is_refused(xml: str, acme: SeededOrganization, names: o
 def test_metadata_lead_to_no_strange_place(
     url: str, acme: SeededOrganization, saml: SamlProvider
 ) -> None:
-    xml = httpx.get(saml.metadata_url).text
+    xml = httpx.get(saml.metadata_url, timeout=60).text
     with pytest.raises(InvalidValue):
         set_up(acme, xml=xml.replace(f"{saml.url}/sso", url))
     with pytest.raises(InvalidValue):

@@ -111,7 +111,7 @@ async def _answer(data: bytes) -> None:
 
 def answers(data: bytes) -> None:
     """Whatever a replica writes, its answer ends, or is broken."""
-    asyncio.run(asyncio.wait_for(_answer(data), 5))
+    asyncio.run(asyncio.wait_for(_answer(data), 60))
 
 
 CHUNK = b'{"id":"r","object":"o","created":1,"model":"m","choices":[{"index":0}],"usage":{}}'

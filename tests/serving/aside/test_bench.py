@@ -17,7 +17,7 @@ from tests.fixtures.waiting import eventually
 
 @asynccontextmanager
 async def open_bench(
-    *, processes: int = 1, seconds_max: float = 5.0, wait_seconds_max: float = 20.0
+    *, processes: int = 1, seconds_max: float = 60.0, wait_seconds_max: float = 60.0
 ) -> AsyncIterator[Bench]:
     turns = Turns(processes, waiting_max=8, waiting_of_one_max=3, wait_seconds_max=wait_seconds_max)
     bench = Bench(("tests.fixtures.aside",), turns, seconds_max=seconds_max)
@@ -51,14 +51,15 @@ async def test_a_process_is_kept_between_jobs() -> None:
 
 @pytest.mark.parametrize(
     ("message", "error", "seconds_max"),
-    [("sleep", Late, 1.0), ("die", Died, 60.0), ("grow", Died, 60.0), ("break", Died, 60.0)],
+    [("sleep", Late, 0.5), ("die", Died, 60.0), ("grow", Died, 60.0), ("break", Died, 60.0)],
 )
 async def test_what_is_lost_is_replaced(
-    message: str, error: type[Exception], seconds_max: float
+    monkeypatch: pytest.MonkeyPatch, message: str, error: type[Exception], seconds_max: float
 ) -> None:
-    async with open_bench(seconds_max=seconds_max) as bench:
+    async with open_bench() as bench:
         first = await pid_of(bench)
-        with pytest.raises(error):
+        with monkeypatch.context() as patch, pytest.raises(error):
+            patch.setattr(bench, "_seconds_max", seconds_max)
             async with bench.process("org_a") as process:
                 await process.ask(message, [b"a secret"])
         assert await pid_of(bench) != first
@@ -118,13 +119,17 @@ async def test_one_that_is_long_in_starting_is_the_next_jobs(
         await asyncio.gather(leaving, return_exceptions=True)
         assert len(begun) == 1
         may_go_on.set()
-        monkeypatch.setattr("serving.aside.bench.START_WAIT_SECONDS", 20.0)
+        monkeypatch.setattr("serving.aside.bench.START_WAIT_SECONDS", 60.0)
         first = await pid_of(bench)
         assert await pid_of(bench) == first
         assert len(begun) == 1
 
 
 async def test_one_that_starts_when_all_ends_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(_: Process) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Process, "_answer", never)  # it starts for as long as this takes
     monkeypatch.setattr("serving.aside.bench.START_WAIT_SECONDS", 0.01)
     before = {child.pid for child in psutil.Process().children()}
     async with open_bench() as bench:

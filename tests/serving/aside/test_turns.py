@@ -7,7 +7,7 @@ import pytest
 from serving.aside.turns import Busy, Turns
 
 
-def turns(places: int = 1, *, wait_seconds_max: float = 5.0) -> Turns:
+def turns(places: int = 1, *, wait_seconds_max: float = 60.0) -> Turns:
     return Turns(places, waiting_max=6, waiting_of_one_max=4, wait_seconds_max=wait_seconds_max)
 
 
@@ -58,6 +58,7 @@ async def test_a_wait_ends_and_leaves_nothing_behind() -> None:
         for name in ("a", "b", "a"):
             with pytest.raises(Busy):
                 await take(of, name, [])
+    of._wait_seconds_max = 60.0
     order: list[str] = []
     await asyncio.gather(*(take(of, name, order) for name in "ab"))
     assert order == ["a", "b"]
@@ -76,7 +77,7 @@ async def test_who_leaves_the_line_gives_up_their_place() -> None:
 
 async def test_who_had_least_of_late_goes_first() -> None:
     now = [0.0]
-    of, order = Turns(1, waiting_max=6, waiting_of_one_max=4, wait_seconds_max=5.0), list[str]()
+    of, order = Turns(1, waiting_max=6, waiting_of_one_max=4, wait_seconds_max=60.0), list[str]()
     of.clock = lambda: now[0]
     for name, seconds in (("a", 2.0), ("b", 5.0), ("c", 1.0)):
         async with of.turn(name):

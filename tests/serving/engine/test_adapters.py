@@ -208,7 +208,7 @@ async def test_a_probe_reads_a_simulated_engine_and_counts_its_tokens() -> None:
     server = Server(Settings(port=0, models=("var_1",)))
     await server.start()
     async with aiohttp.ClientSession() as session:
-        probe = Probe(session, f"http://127.0.0.1:{server.port}/", timeout_seconds=2)
+        probe = Probe(session, f"http://127.0.0.1:{server.port}/", timeout_seconds=60)
         assert await probe.is_up()
         made = await probe.generate("var_1", tokens_max=4)
         vitals = await probe.vitals()
@@ -228,7 +228,7 @@ async def test_a_probe_exercises_each_part_that_an_engine_declares() -> None:
     assert [each.name for each in exercises(["completions"], "var_1")] == ["sampling"]
     assert exercises(["embeddings"], "var_1") == ()
     async with aiohttp.ClientSession() as session:
-        probe = Probe(session, f"http://127.0.0.1:{server.port}/", timeout_seconds=2)
+        probe = Probe(session, f"http://127.0.0.1:{server.port}/", timeout_seconds=60)
         made = [await probe.exercise(each) for each in every]
         vitals = await probe.vitals()
         assert vitals is not None
@@ -275,7 +275,7 @@ async def test_the_template_of_an_engine_that_does_not_answer_is_not_known() -> 
     server = Server(Settings(port=0, models=("var_1",)))
     await server.start()
     async with aiohttp.ClientSession() as session:
-        probe = Probe(session, f"http://127.0.0.1:{server.port}/", timeout_seconds=2)
+        probe = Probe(session, f"http://127.0.0.1:{server.port}/", timeout_seconds=60)
         assert await template_tokens(probe, "var_1") == 32
         assert await probe.count("var_1", {"messages": 3}) is None
         silent = Probe(session, "http://127.0.0.1:9", timeout_seconds=1)
@@ -287,7 +287,7 @@ async def test_a_probe_has_a_vector_made_of_an_embedder() -> None:
     server = Server(Settings(port=0, models=("var_1",)))
     await server.start()
     async with aiohttp.ClientSession() as session:
-        probe = Probe(session, f"http://127.0.0.1:{server.port}/", timeout_seconds=2)
+        probe = Probe(session, f"http://127.0.0.1:{server.port}/", timeout_seconds=60)
         made = await probe.embed("var_1")
         vitals = await probe.vitals()
         assert vitals is not None

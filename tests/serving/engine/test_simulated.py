@@ -60,7 +60,7 @@ class Client:
 async def running(faults: list[Fault] | None = None, **settings: Any) -> AsyncIterator[Client]:
     server = Server(Settings(port=0, **settings), faults)
     await server.start()
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(10)) as session:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(60)) as session:
         yield Client(server, session)
     await server.stop()
 
@@ -206,12 +206,13 @@ async def test_pacing_takes_the_time_it_models() -> None:
 
 
 async def test_no_more_requests_run_than_there_are_slots() -> None:
-    async with running(itl_seconds=0.05, slots=2) as client:
-        body = CHAT | {"max_tokens": 4, "ignore_eos": True}
-        tasks = [asyncio.create_task(client.post(body)) for _ in range(3)]
+    async with running(slots=2) as client:
+        await client.fail(kind="freeze")  # so that none ends before it was looked at
+        tasks = [asyncio.create_task(client.post(CHAT)) for _ in range(3)]
         await eventually(lambda: client.shows("vllm:num_requests_waiting", 1))
         assert await client.metric("vllm:num_requests_running") == 2
-        assert len(await asyncio.gather(*tasks)) == 3
+        async with client.session.delete(client.base + "/simulated/faults"):
+            assert len(await asyncio.gather(*tasks)) == 3
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -288,7 +289,7 @@ async def test_dead_refuses_work_and_health_says_so(client: Client) -> None:
 
 
 async def test_refuse_closes_the_door_for_a_while(client: Client) -> None:
-    await client.fail(kind="refuse", seconds=0.2)
+    await client.fail(kind="refuse")  # until it is told otherwise
     async with aiohttp.ClientSession() as other:
         with pytest.raises(aiohttp.ClientConnectorError):
             await other.get(client.base + "/health")
@@ -300,6 +301,9 @@ async def test_refuse_closes_the_door_for_a_while(client: Client) -> None:
             except aiohttp.ClientConnectorError:
                 return False
 
+        client.server._listen_again()
+        await eventually(is_open_again)
+        await client.fail(kind="refuse", seconds=0.1)
         await eventually(is_open_again)
 
 

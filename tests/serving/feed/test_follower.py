@@ -292,4 +292,4 @@ async def test_a_closed_port_is_an_unavailable_feed() -> None:
     async with aiohttp.ClientSession() as session:
         with pytest.raises(FeedUnavailable):
             source = HttpSource(session, "http://127.0.0.1:9/feed", "s")
-            await asyncio.wait_for(source(Place(0, "")), 5)
+            await asyncio.wait_for(source(Place(0, "")), 60)

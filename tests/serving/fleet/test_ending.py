@@ -22,4 +22,4 @@ async def test_an_end_told_beside_news_is_not_forgotten(tmp_path: Path) -> None:
     await asyncio.sleep(0)
     loop.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(loop, 5)
+        await asyncio.wait_for(loop, 60)

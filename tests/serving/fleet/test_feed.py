@@ -45,10 +45,10 @@ async def test_a_follower_gets_only_what_is_new_deletions_too() -> None:
 
 async def test_news_wakes_a_waiting_poll_at_once() -> None:
     feed = ReplicaFeed(version=100, lineage="run1")
-    waiting = asyncio.create_task(feed.page(100, "run1", wait_seconds=10))
+    waiting = asyncio.create_task(feed.page(100, "run1", wait_seconds=60))
     await asyncio.sleep(0)
     feed.publish(record())
-    page = await asyncio.wait_for(waiting, 10)
+    page = await asyncio.wait_for(waiting, 60)
     assert page.version == 101
 
 

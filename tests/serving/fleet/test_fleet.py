@@ -34,6 +34,8 @@ DEPLOYMENT = DeploymentRecord(
 )
 
 
+PATIENT = {"PENSTOCK_FLEET_ANSWER_SECONDS": "20", "PENSTOCK_FLEET_STUCK_SECONDS": "60"}
+"""Where no engine is to be found stuck: on a busy machine a sound one is silent for a second."""
 EMBEDDER = msgspec.structs.replace(
     DEPLOYMENT, task="embed", engine_arguments=("--prefill-tokens-per-second", "100")
 )
@@ -45,6 +47,14 @@ def changed(**fields: Any) -> DeploymentRecord:
 
 @pytest.fixture
 async def fleet(tmp_path: Path) -> AsyncIterator[tuple[Control, FleetProcess]]:
+    async with running_fleet(tmp_path / "fleet", **PATIENT) as (control, process):
+        control.deploy(DEPLOYMENT)
+        yield control, process
+
+
+@pytest.fixture
+async def strict(tmp_path: Path) -> AsyncIterator[tuple[Control, FleetProcess]]:
+    """One that soon finds an engine stuck."""
     async with running_fleet(tmp_path / "fleet") as (control, process):
         control.deploy(DEPLOYMENT)
         yield control, process
@@ -114,7 +124,7 @@ async def embed(session: aiohttp.ClientSession, url: str, tokens: int) -> int:
 
 
 async def test_an_embedder_becomes_ready_after_a_real_embedding(tmp_path: Path) -> None:
-    async with running_fleet(tmp_path / "fleet") as (control, process):
+    async with running_fleet(tmp_path / "fleet", **PATIENT) as (control, process):
         control.deploy(EMBEDDER)
         [replica] = await process.ready()
         assert (replica.probe_input_tokens, replica.probe_output_tokens) == (2, 0)
@@ -148,14 +158,14 @@ async def test_an_embedder_that_reads_no_token_is_ejected_and_a_slow_one_is_not(
 
 
 async def test_the_stages_of_loading_are_told(tmp_path: Path) -> None:
-    async with running_fleet(tmp_path / "fleet") as (control, process):
-        control.deploy(changed(engine_arguments=("--load-seconds", "1.5")))
+    async with running_fleet(tmp_path / "fleet", **PATIENT) as (control, process):
+        # For longer than this test: however seldom it looks, it is seen.
+        control.deploy(changed(engine_arguments=("--load-seconds", "600")))
 
         async def is_loading() -> bool:
             return any("loading weights" in one.progress for one in await process.replicas())
 
         await eventually(is_loading)
-        await process.ready()
 
 
 async def test_the_feed_wants_the_secret_and_wakes_on_news(
@@ -190,9 +200,9 @@ async def test_a_killed_engine_is_replaced(fleet: tuple[Control, FleetProcess]) 
 @pytest.mark.full
 @pytest.mark.parametrize("busy", [True, False])
 async def test_a_stopped_engine_is_ejected_and_replaced(
-    fleet: tuple[Control, FleetProcess], busy: bool
+    strict: tuple[Control, FleetProcess], busy: bool
 ) -> None:
-    _, process = fleet
+    _, process = strict
     [first] = await process.ready()
     work = await begun(
         process, first, chat(process.session, first.url, 8_000 if busy else 1), busy=busy
@@ -210,9 +220,9 @@ async def test_a_stopped_engine_is_ejected_and_replaced(
 @pytest.mark.full
 @pytest.mark.parametrize("busy", [True, False])
 async def test_an_engine_that_answers_but_makes_no_token_is_ejected(
-    fleet: tuple[Control, FleetProcess], busy: bool
+    strict: tuple[Control, FleetProcess], busy: bool
 ) -> None:
-    _, process = fleet
+    _, process = strict
     [first] = await process.ready()
     work = await begun(
         process, first, chat(process.session, first.url, 8_000 if busy else 1), busy=busy
@@ -237,19 +247,25 @@ async def test_an_engine_that_says_it_is_dead_is_replaced(
     await process.ready()
 
 
-async def test_a_busy_engine_is_never_ejected(fleet: tuple[Control, FleetProcess]) -> None:
-    _, process = fleet
-    [replica] = await process.ready()
-    # 4 slots and 8 streams of 1.2 s: half wait longer than a stuck engine is given.
-    streams = [chat(process.session, replica.url, 60) for _ in range(8)]
-    for events in await asyncio.gather(*streams):
-        assert events[-1] == "[DONE]"
-    assert await failed(process) == []
-    assert await process.metric("penstock_fleet_ejections_total") == 0
+async def test_a_busy_engine_is_never_ejected(tmp_path: Path) -> None:
+    # Found stuck by its tokens alone: not by a late answer, nor by a probe while it is idle.
+    timings = PATIENT | {
+        "PENSTOCK_FLEET_STUCK_SECONDS": "1",
+        "PENSTOCK_FLEET_IDLE_PROBE_SECONDS": "60",
+    }
+    async with running_fleet(tmp_path / "fleet", **timings) as (control, process):
+        control.deploy(DEPLOYMENT)
+        [replica] = await process.ready()
+        # 4 slots and 8 streams of 1.2 s: half wait longer than a stuck engine is given.
+        streams = [chat(process.session, replica.url, 60) for _ in range(8)]
+        for events in await asyncio.gather(*streams):
+            assert events[-1] == "[DONE]"
+        assert await failed(process) == []
+        assert await process.metric("penstock_fleet_ejections_total") == 0
 
 
 async def test_a_canary_that_fails_never_becomes_ready(tmp_path: Path) -> None:
-    async with running_fleet(tmp_path / "fleet") as (control, process):
+    async with running_fleet(tmp_path / "fleet", **PATIENT) as (control, process):
         control.deploy(changed(engine_arguments=("--fault", "error:status=500,times=99")))
         [dead, *_] = await eventually(lambda: failed(process))
         assert dead.reason == "canary: a test of /v1/completions was answered 500"
@@ -259,7 +275,7 @@ async def test_a_canary_that_fails_never_becomes_ready(tmp_path: Path) -> None:
 async def test_a_canary_puts_every_part_to_work_before_the_replica_is_ready(
     tmp_path: Path,
 ) -> None:
-    async with running_fleet(tmp_path / "fleet") as (control, process):
+    async with running_fleet(tmp_path / "fleet", **PATIENT) as (control, process):
         # A plain answer and a sampled one are whole; then comes one with log-probabilities.
         faults = ("stall:after_chunks=999,times=2", "error:status=500,times=99")
         arguments = [part for fault in faults for part in ("--fault", fault)]
@@ -271,7 +287,7 @@ async def test_a_canary_puts_every_part_to_work_before_the_replica_is_ready(
 async def test_an_engine_that_cannot_start_says_why_and_waits_longer_each_time(
     tmp_path: Path,
 ) -> None:
-    async with running_fleet(tmp_path / "fleet") as (control, process):
+    async with running_fleet(tmp_path / "fleet", **PATIENT) as (control, process):
         control.deploy(changed(engine_arguments=("--slots", "many")))
 
         async def restarts() -> bool:
@@ -282,7 +298,7 @@ async def test_an_engine_that_cannot_start_says_why_and_waits_longer_each_time(
 
 
 async def test_scale_from_none_to_one_to_none(tmp_path: Path) -> None:
-    async with running_fleet(tmp_path / "fleet") as (control, process):
+    async with running_fleet(tmp_path / "fleet", **PATIENT) as (control, process):
         control.deploy(changed(replicas_min=0))
 
         async def is_informed() -> bool:
@@ -419,7 +435,7 @@ async def test_a_fleet_told_to_stop_stops_its_replicas(
 
 
 async def test_a_fleet_told_to_keep_its_replicas_leaves_them(tmp_path: Path) -> None:
-    async with running_fleet(tmp_path / "fleet", PENSTOCK_FLEET_KEEP_REPLICAS="1") as (
+    async with running_fleet(tmp_path / "fleet", PENSTOCK_FLEET_KEEP_REPLICAS="1", **PATIENT) as (
         control,
         process,
     ):

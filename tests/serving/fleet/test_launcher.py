@@ -10,6 +10,7 @@ import pytest
 from serving.engine.engine import Launch
 from serving.fleet import launcher
 from serving.fleet.launcher import CannotStart, engine_environment, free_port, start
+from tests.fixtures import environment
 
 
 def test_an_engine_sees_no_secret_of_ours() -> None:
@@ -46,10 +47,11 @@ def test_a_cgroup_limits_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_ports_in_use_are_passed_over() -> None:
+    port = environment.free_port()  # which the system gives to no client meanwhile
     with socket.socket() as busy:
-        busy.bind(("127.0.0.1", 0))
+        busy.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        busy.bind(("127.0.0.1", port))
         busy.listen()
-        port = busy.getsockname()[1]
         with pytest.raises(CannotStart, match="is free"):
             free_port(port, 1, taken=())
     assert free_port(port, 1, taken=()) == port

@@ -16,6 +16,7 @@ from serving.contract.records import DeploymentRecord
 from tests.fixtures.engine_counters import read_metrics
 from tests.fixtures.fleet_process import Control, FleetProcess, running_fleet
 from tests.fixtures.waiting import eventually
+from tests.serving.fleet.test_fleet import PATIENT
 
 pytestmark = pytest.mark.integration
 
@@ -38,7 +39,7 @@ async def fleet(tmp_path: Path) -> AsyncIterator[Pair]:
     # No probe but the canary: one under way while the fleet is killed would be nobody's.
     timings = {"SAMPLE_SECONDS": "0.2", "IDLE_PROBE_SECONDS": "60"}
     environment = {f"PENSTOCK_FLEET_{name}": value for name, value in timings.items()}
-    async with running_fleet(tmp_path / "fleet", **environment) as pair:
+    async with running_fleet(tmp_path / "fleet", **PATIENT, **environment) as pair:
         pair[0].deploy(DEPLOYMENT)
         yield pair
 
@@ -134,10 +135,10 @@ async def test_neither_controls_absence_nor_the_fleets_death_loses_a_sample(flee
     await complete(process.session, replica.url)
 
     async def some_wait() -> bool:
-        return await process.metric("penstock_fleet_samples_unsent") >= 4
+        waiting = await process.metric("penstock_fleet_samples_unsent")
+        return waiting >= 4 and await process.metric("penstock_fleet_samples_failures_total") >= 1
 
     await eventually(some_wait)
-    assert await process.metric("penstock_fleet_samples_failures_total") >= 1
     await process.end(signal.SIGKILL)
     waiting = {
         (one.replica_id, one.at)
@@ -190,10 +191,8 @@ async def test_of_anothers_engine_only_what_it_counts_since_then_is_told(fleet: 
 
 
 async def test_an_engine_that_shows_no_counters_is_not_sampled(tmp_path: Path) -> None:
-    async with running_fleet(tmp_path / "fleet", PENSTOCK_FLEET_SAMPLE_SECONDS="0.1") as (
-        control,
-        process,
-    ):
+    timings = PATIENT | {"PENSTOCK_FLEET_SAMPLE_SECONDS": "0.1"}
+    async with running_fleet(tmp_path / "fleet", **timings) as (control, process):
         mute = await _mute_engine()
         control.deploy(
             msgspec.structs.replace(

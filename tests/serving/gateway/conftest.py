@@ -5,7 +5,28 @@ from pathlib import Path
 
 import pytest
 
+from serving.aside import bench
+from serving.gateway import counting, exchange
+from serving.gateway.preparing import preparation
+from serving.usage import claims, treasury
 from tests.fixtures.gateway import Stack, running_stack
+
+PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have gateways of this process wait long for what comes in milliseconds, unless the machine is
+    busy; a test of what comes too late shortens the wait for that alone."""
+    monkeypatch.setattr(treasury, "WAIT_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(claims, "CLAIM_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(claims, "KEEP_TRY_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(claims, "KEEP_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(exchange, "LINGER_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(counting, "COUNT_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(preparation, "SECONDS_MAX", PATIENCE_SECONDS)
+    monkeypatch.setattr(preparation, "WAIT_SECONDS_MAX", PATIENCE_SECONDS)
+    monkeypatch.setattr(bench, "START_WAIT_SECONDS", PATIENCE_SECONDS)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ async def test_who_is_gone_when_it_is_refused_is_no_error_of_ours(
     with caplog.at_level(logging.ERROR):
         async with RawClient(stack.url) as client:
             await client.send(request("/v1/nothing", stack.tenant.secret, {}))
-            await asyncio.wait_for(refused.wait(), 10)
+            await eventually(refused.is_set)
             await eventually(lambda: stack.gateway.app.in_flight == 0)
             assert await client.read_all() == b""
     assert "Exception in ASGI application" not in caplog.text
@@ -46,7 +46,7 @@ async def test_who_leaves_while_it_is_counted_frees_the_slot(
         await client.send(
             request(COUNT, stack.tenant.secret, {"model": "demo", "messages": MESSAGES})
         )
-        await asyncio.wait_for(asked.wait(), 10)
+        await eventually(asked.is_set)
         assert replica.in_flight == 1
     await eventually(lambda: replica.in_flight == 0)
     await eventually(lambda: stack.gateway.app.in_flight == 0)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from serving.contract.ids import moment_of
+from serving.usage import treasury
 from serving.usage.clock import Clock
 from tests.fixtures.gateway import MESSAGES, Stack
 from tests.fixtures.waiting import eventually
@@ -16,6 +17,8 @@ from tests.fixtures.waiting import eventually
 CHAT = "/v1/chat/completions"
 ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 3}
 HOUR = 3_600.0
+LATE_SECONDS = 60.0
+"""How far from the truth a time may be: a busy machine is slow to ask."""
 
 
 class Host:
@@ -24,6 +27,10 @@ class Host:
     def __init__(self, ahead_seconds: float) -> None:
         self.ahead_seconds = ahead_seconds
         self.clock = Clock(host=lambda: time.time() + self.ahead_seconds)
+
+
+def is_right(at: datetime) -> bool:
+    return abs((at - datetime.now(UTC)).total_seconds()) < LATE_SECONDS
 
 
 async def restart(stack: Stack, host: Host) -> None:
@@ -47,15 +54,15 @@ async def test_a_gateway_an_hour_off_serves_and_says_so(stack: Stack, ahead: flo
     await eventually(lambda: stack.gateway.clock.is_set_by_control)
     assert await status_of(stack) == 200
     event = await stack.one_event()
-    assert abs((event.received_at - datetime.now(UTC)).total_seconds()) < 10
+    assert is_right(event.received_at)
     assert event.received_at == moment_of(event.event_id)
     status, text = readiness(stack)
     assert status == 200
     [told] = re.findall(rb"this host's clock is ([+-]\d+) s off; control's time is taken", text)
-    assert abs(int(told) - ahead) < 5
+    assert abs(int(told) - ahead) < LATE_SECONDS
     metrics = stack.gateway.operator_app._answer("/metrics")[2].decode()
     [line] = [x for x in metrics.splitlines() if x.startswith("penstock_gateway_clock_skew")]
-    assert abs(float(line.split()[1]) - ahead) < 5
+    assert abs(float(line.split()[1]) - ahead) < LATE_SECONDS
 
 
 async def test_a_clock_stepped_between_two_requests_disturbs_neither(stack: Stack) -> None:
@@ -67,9 +74,7 @@ async def test_a_clock_stepped_between_two_requests_disturbs_neither(stack: Stac
         assert await status_of(stack) == 200
         await asyncio.sleep(0.2)
     await eventually(lambda: len(stack.events) == 6)
-    assert all(
-        abs((event.received_at - datetime.now(UTC)).total_seconds()) < 10 for event in stack.events
-    )
+    assert all(is_right(event.received_at) for event in stack.events)
 
 
 async def test_a_request_named_by_a_clock_that_was_wrong_is_refused_once_control_set_it(
@@ -83,14 +88,14 @@ async def test_a_request_named_by_a_clock_that_was_wrong_is_refused_once_control
     await stack.start_gateway(host.clock)
     await eventually(lambda: stack.gateway.directory.mirror.version > 0)
     asking = asyncio.create_task(status_of(stack))
-    await asyncio.sleep(0.3)
+    await eventually(lambda: stack.gateway.treasury._waiting.total() == 1)
     stack.control.billing.is_down = False
     gate.set()
     assert await asking == 503
     assert stack.gateway.treasury.held_nanos() == 0
     assert await status_of(stack) == 200
     event = await stack.one_event()
-    assert abs((event.received_at - datetime.now(UTC)).total_seconds()) < 10
+    assert is_right(event.received_at)
 
 
 Hear = Callable[[str | None, float], None]
@@ -104,11 +109,15 @@ def hold_back(hear: Hear, gate: asyncio.Event) -> Hear:
     return hear_later
 
 
-async def test_a_gateway_that_billing_never_answered_is_not_ready(stack: Stack) -> None:
+async def test_a_gateway_that_billing_never_answered_is_not_ready(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await stack.stop_gateway()
     stack.control.billing.is_down = True
     await stack.start_gateway()
-    assert await status_of(stack) == 503
+    with monkeypatch.context() as patch:
+        patch.setattr(treasury, "WAIT_SECONDS", 0.2)
+        assert await status_of(stack) == 503
     status, told = readiness(stack)
     assert (status, told.splitlines()[0]) == (503, b"billing grants no leases")
     # Nobody asks any more; it looks by itself whether that is over.

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from playwright.async_api import Page, async_playwright
 
-from tests.fixtures.browser import FLAGS, chromium_path
+from tests.fixtures.browser import FLAGS, MILLISECONDS_MAX, chromium_path
 from tests.fixtures.gateway import Stack
 from tests.fixtures.keyed import KEY, take_keys
 from tests.serving.gateway.routes import CHAT
@@ -51,9 +51,10 @@ async def page() -> AsyncIterator[Page]:
     """A page of another origin, opened."""
     async with site() as origin, async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=chromium_path(), args=FLAGS.split()
+            executable_path=chromium_path(), args=FLAGS.split(), timeout=2 * MILLISECONDS_MAX
         )
         opened = await browser.new_page()
+        opened.set_default_timeout(MILLISECONDS_MAX)
         await opened.goto(origin)
         try:
             yield opened

@@ -40,8 +40,8 @@ TEXTS = ["A penstock is", "a gated, metered pipe", "that feeds a turbine."]
 
 @pytest.fixture
 async def slow(tmp_path: Path) -> AsyncIterator[Stack]:
-    """An engine that takes some tenths of a second for `TEXTS`."""
-    async with running_stack(tmp_path, prefill_tokens_per_second=50) as running:
+    """An engine that is paced, so that it works for a while."""
+    async with running_stack(tmp_path, prefill_tokens_per_second=1_000) as running:
         await running.offer_embeddings()
         yield running
 
@@ -213,11 +213,14 @@ async def test_the_largest_batch_comes_back_whole(stack: Stack) -> None:
     assert "at most 1,024" in (await refused(stack, input=texts))[2]
 
 
-async def leave_early(stack: Stack, body: dict[str, Any] | None = None) -> None:
+async def leave_early(stack: Stack) -> None:
+    """Ask an engine that makes no progress for now, and leave."""
+    engine = stack.engines[0].engine
+    engine.freeze(True)
     async with RawClient(stack.url) as client:
-        asked = body or {"model": "demo-embed", "input": TEXTS}
+        asked = {"model": "demo-embed", "input": TEXTS}
         await client.send(request(PATH, stack.tenant.secret, asked))
-        await eventually(lambda: len(stack.engines[0].engine.running) == 1)
+        await eventually(lambda: len(engine.running) == 1)
 
 
 async def must_be_idle(stack: Stack) -> None:
@@ -229,6 +232,8 @@ async def must_be_idle(stack: Stack) -> None:
 
 async def test_who_leaves_pays_for_what_was_read_to_the_end(slow: Stack) -> None:
     await leave_early(slow)
+    await eventually(lambda: slow.gateway.app.means.lingering.total == 1)
+    slow.engines[0].engine.freeze(False)
     event = await slow.one_event()
     assert (event.outcome, event.input_tokens, event.output_tokens) == ("client_cancelled", 16, 0)
     assert sum(part.charged_nanos for part in event.charges) == 16 * 150

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +13,7 @@ import pytest
 from serving.contract.usage import Outcome
 from serving.engine.simulated.faults import Fault
 from serving.engine.work import WHOLE_INTERVAL_TOKENS
+from serving.gateway.interrupts import Interrupts
 from serving.pool.ticket import Ticket
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
@@ -159,18 +160,37 @@ async def test_a_failure_before_the_first_byte_is_tried_on_another_replica(
 async def test_a_second_try_may_wait_for_its_turn_longer_than_for_a_first_byte(
     pair: Stack,
 ) -> None:
-    quick = catalog.deployment(timeouts=catalog.Timeouts(first_byte_seconds=0.2))
-    pair.control.feed.publish("deployment", "dep_var_demo", quick)
-    await eventually(lambda: pair.gateway.directory.deployments("var_demo", "org_a")[0] == quick)
     pool = pair.gateway.directory.pools["dep_var_demo"]
     pair.engines[0].script.add(Fault("error", status=500))
     all_of_it = Ticket("org_b", width=pool.replicas["rep_2"].share)
     async with pool.slot(all_of_it, avoid=["rep_1"]):
         asked = asyncio.create_task(answered(pair))
         await eventually(lambda: pair.gateway.metrics.retries == 1)
-        await asyncio.sleep(0.5)
+        await eventually(lambda: len(pool.queue) == 1)
+        [exchange] = pair.gateway.app._exchanges
+        Later.pass_for(exchange._interrupts, catalog.TIMEOUTS.first_byte_seconds + 1)
     assert await asked == 200
     await must_end(pair, "completed")
+
+
+class Later:
+    """The event loop as it is so many seconds later: what the deadlines of one request go by."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self._loop = loop
+        self._seconds = seconds
+
+    @classmethod
+    def pass_for(cls, interrupts: Interrupts, seconds: float) -> None:
+        """Let time pass for a request, and have it look at its deadlines."""
+        interrupts._loop = cls(interrupts._loop, seconds)  # type: ignore[assignment]
+        interrupts._look()
+
+    def time(self) -> float:
+        return self._loop.time() + self._seconds
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_at(when - self._seconds, callback)
 
 
 async def answered(stack: Stack, *, stream: bool = True) -> int:

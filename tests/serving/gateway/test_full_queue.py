@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
+import msgspec
+
 from serving.pool.line import Bounds
 from serving.pool.pressure import Pressure
 from tests.fixtures import catalog
@@ -29,6 +31,15 @@ async def busy(stack: Stack, bounds: Bounds, waiting: int) -> AsyncIterator[None
         engine.freeze(False)
         await asyncio.gather(*asking)
         assert len(pool.queue) == 0
+
+
+async def hurry(stack: Stack, queue_seconds: float) -> None:
+    """Have whoever asks from now on wait no longer for a slot."""
+    timeouts = msgspec.structs.replace(catalog.TIMEOUTS, queue_seconds=queue_seconds)
+    record = catalog.deployment(timeouts=timeouts)
+    stack.control.feed.publish("deployment", record.deployment_id, record)
+    mirror = stack.gateway.directory.mirror
+    await eventually(lambda: mirror.version == stack.control.feed.version)
 
 
 async def ask(
@@ -73,13 +84,8 @@ async def test_a_newcomer_is_served_where_another_fills_the_queue(stack: Stack) 
 
 
 async def test_a_wait_past_the_deployments_deadline_is_503(stack: Stack) -> None:
-    quick = catalog.deployment(
-        timeouts=catalog.Timeouts(queue_seconds=0.1, gap_seconds=5.0, first_byte_seconds=5.0)
-    )
-    stack.control.feed.publish("deployment", quick.deployment_id, quick)
-    mirror = stack.gateway.directory.mirror
-    await eventually(lambda: mirror.version == stack.control.feed.version)
     async with busy(stack, Bounds(), waiting=0):
+        await hurry(stack, queue_seconds=0.1)
         status, headers, body = await ask(stack)
         assert (status, body["error"]["code"]) == (503, "server_is_overloaded")
         assert int(headers["retry-after"]) >= 1

@@ -21,7 +21,7 @@ from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.waiting import eventually
 from tests.serving.gateway.routes import ANSWERS, CHAT, COUNTING
-from tests.serving.gateway.test_full_queue import busy
+from tests.serving.gateway.test_full_queue import busy, hurry
 
 ASK: dict[str, Any] = {"model": "demo", "messages": MESSAGES, "max_tokens": 4}
 REQUESTS = 40
@@ -42,7 +42,7 @@ def post(stack: Stack, path: str, body: bytes, secret: str, times: int) -> int:
     host, port = stack.url.removeprefix("http://").split(":")
     head = f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {secret}\r\n"
     head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-    with socket.create_connection((host, int(port)), timeout=10) as client:
+    with socket.create_connection((host, int(port)), timeout=60) as client:
         for _ in range(times):
             client.sendall(head.encode() + body)
             data = b""
@@ -123,11 +123,6 @@ async def test_what_finds_a_full_line_leaves_nothing(stack: Stack) -> None:
 
 
 async def test_what_waits_in_vain_leaves_nothing(stack: Stack) -> None:
-    record = catalog.deployment()
-    hurried = msgspec.structs.replace(record.timeouts, queue_seconds=0.02)
-    hurried_record = msgspec.structs.replace(record, timeouts=hurried)
-    stack.control.feed.publish("deployment", record.deployment_id, hurried_record)
-    mirror = stack.gateway.directory.mirror
-    await eventually(lambda: mirror.version == stack.control.feed.version)
     async with busy(stack, Bounds(), waiting=0):
+        await hurry(stack, queue_seconds=0.02)
         assert await garbage(stack, ASK, 503) < OBJECTS_MAX

@@ -7,6 +7,7 @@ import pytest
 
 from serving import verdicts
 from serving.contract.grammar import GrammarVerdict, Verdict
+from serving.gateway import grammars
 from tests.fixtures.gateway import MESSAGES, Stack
 
 CHAT = "/v1/chat/completions"
@@ -125,6 +126,7 @@ async def test_a_fleet_that_is_away_is_left_alone_for_a_while_and_what_is_known_
     stack.control.grammars.verdict = GrammarVerdict("good")
     assert (await ask(stack, response_format=FORMAT))[0] == 200
     stack.control.grammars.verdict = None
+    monkeypatch.setattr(grammars, "AWAY_SECONDS", 600.0)
     known = stack.gateway.grammars._verdicts
     monkeypatch.setattr(known, "_clock", lambda: time.monotonic() + 601.0)
     assert (await ask(stack, response_format=FORMAT))[0] == 200, (

@@ -206,7 +206,7 @@ async def test_what_is_left_on_disk_by_a_kill_is_one_loss_and_one_hedge(
     if is_chosen:
         second.freeze(False)
         await eventually(lambda: any(run.position for run in second.running) or asking.done())
-    await asyncio.sleep(0.05)  # what is written behind is written within 20 ms
+    await eventually(lambda: is_written(pair))
     killed = tmp_path / "killed"
     killed.mkdir()
     for part in pair.folder.glob(f"{JOURNAL}*"):
@@ -224,6 +224,13 @@ async def test_what_is_left_on_disk_by_a_kill_is_one_loss_and_one_hedge(
         engine.engine.freeze(False)
     await asking
     await eventually(lambda: len(pair.events) == 2)
+
+
+def is_written(stack: Stack) -> bool:
+    """Tell whether nothing is left to be written behind."""
+    writer = stack.gateway.journal._writer
+    left = (writer._opened, writer._opened_before, writer._waiting, writer._is_writing)
+    return not any(left)
 
 
 def booked(stack: Stack) -> set[str]:

@@ -3,16 +3,19 @@ made of the table in `routes.py`."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
-from serving.contract.idempotency import CLAIMS_MAX, Claim, Running
+from serving.contract.idempotency import CLAIMS_MAX, Claim, ClaimReply, Running
 from serving.engine.simulated.faults import Fault
-from serving.gateway.idempotency import copy, sealing
+from serving.gateway.conversation import Conversation
+from serving.gateway.idempotency import copy, once, sealing, turn
 from serving.pool.room import Room
 from serving.usage import claims
 from tests.fixtures import catalog
@@ -66,6 +69,22 @@ async def outcomes(stack: Stack) -> list[str]:
 async def is_at_work(stack: Stack, tokens: int = 3) -> None:
     engine = stack.engines[0].engine
     await eventually(lambda: engine.counts["generation_tokens"] >= tokens)
+
+
+def note_waits(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Return what is set once somebody follows another request of its key, or waits for it."""
+    waits = asyncio.Event()
+
+    def noted(wait: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        def wait_noted(conversation: Conversation, of: turn.Turn) -> Awaitable[Any]:
+            waits.set()
+            return wait(conversation, of)
+
+        return wait_noted
+
+    for name in ("join", "_wait"):
+        monkeypatch.setattr(once, name, noted(getattr(once, name)))
+    return waits
 
 
 @pytest.mark.parametrize(("route", "streamed"), ANSWERS.values(), ids=ANSWERS)
@@ -258,14 +277,23 @@ async def test_who_joined_a_stream_that_breaks_off_is_told_so_and_the_key_is_fre
     assert await outcomes(paced) == ["completed", "engine_failed"]
 
 
-async def test_who_joined_what_came_to_nothing_tries_alone(keyed: Stack) -> None:
-    keys = keyed.control.keys
-    keys.pause_seconds, keys.is_down = 0.3, True
+async def test_who_joined_what_came_to_nothing_tries_alone(
+    keyed: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, waits, claim = keyed.control.keys, note_waits(monkeypatch), keyed.control.keys.claim
+
+    def fail_once(asked: Claim) -> ClaimReply:
+        monkeypatch.setattr(keys, "claim", claim)
+        raise web.HTTPServiceUnavailable
+
+    monkeypatch.setattr(keys, "claim", fail_once)
+    keys.may_claim.clear()
     first = asyncio.create_task(ask(keyed))
-    await eventually(lambda: keyed.gateway.app.in_flight == 1)
+    await eventually(lambda: keyed.gateway.app._once._turns)
     second = asyncio.create_task(ask(keyed))
+    await eventually(waits.is_set)
+    keys.may_claim.set()
     assert (await first).status == 503
-    keys.is_down = False
     answer = await second
     assert (answer.status, answer.is_again) == (200, False)
     assert await outcomes(keyed) == ["completed"]
@@ -324,10 +352,11 @@ async def test_while_control_is_away_nothing_is_done_and_that_is_said_at_once(
 async def test_a_control_that_is_slow_is_not_waited_for_long(
     keyed: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "CLAIM_SECONDS", 0.3)
     keys = keyed.control.keys
     keys.may_claim.clear()
-    assert (await ask(keyed)).status == 503
+    with monkeypatch.context() as patch:
+        patch.setattr(claims, "CLAIM_SECONDS", 0.3)
+        assert (await ask(keyed)).status == 503
     await eventually(lambda: keys.early)
     keys.may_claim.set()
     await eventually(lambda: keys.asked)
@@ -348,12 +377,13 @@ async def test_a_claim_whose_answer_was_lost_holds_up_nobody(keyed: Stack) -> No
 async def test_an_answer_that_cannot_be_kept_does_not_complete(
     paced: Stack, monkeypatch: pytest.MonkeyPatch, streamed: bool
 ) -> None:
-    monkeypatch.setattr(claims, "KEEP_SECONDS", 0.5)
     extra = LONG if streamed else {"max_tokens": 200, "ignore_eos": True}
     first = asyncio.create_task(ask(paced, **extra))
     await is_at_work(paced)
     paced.control.keys.is_down = True
-    refused = await first
+    with monkeypatch.context() as patch:
+        patch.setattr(claims, "KEEP_SECONDS", 0.5)
+        refused = await first
     assert refused.status == (200 if streamed else 503)
     assert b"idempotency_unavailable" in refused.body
     assert not refused.body.endswith(b"data: [DONE]\n\n")
@@ -550,14 +580,20 @@ async def test_an_answer_whose_gateway_died_once_it_completed_is_everybodys(pace
     assert await outcomes(paced) == ["completed"]
 
 
-async def test_who_asks_just_after_the_end_is_told_all_of_it(paced: Stack) -> None:
+async def test_who_asks_just_after_the_end_is_told_all_of_it(
+    paced: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between the end of an answer and control's word on it there is neither to follow nor to give
     again: who asks then waits for a moment."""
-    paced.control.keys.endings_pause_seconds = 0.3
+    monkeypatch.setattr(turn, "TELL_SECONDS", 60.0)
+    monkeypatch.setattr(claims, "AGAIN_SECONDS", 0.05)
+    waits = note_waits(monkeypatch)
+    paced.control.keys.is_deaf_to_endings = True
     first = await ask(paced, **STREAM)
-    began = asyncio.get_running_loop().time()
-    again = await ask(paced, **STREAM)
-    assert asyncio.get_running_loop().time() - began > 0.2
+    asking = asyncio.create_task(ask(paced, **STREAM))
+    await eventually(waits.is_set)
+    paced.control.keys.is_deaf_to_endings = False
+    again = await asking
     assert (again.body, again.is_again) == (first.body, True)
 
 

@@ -140,7 +140,7 @@ async def test_where_more_is_lost_than_can_be_written_again_a_snapshot_is_awaite
         elif fault == "long outage":
             kept.disk.is_full = True
             for version in range(2, 2 * keeping.UNSAVED_MAX):
-                await asyncio.wait_for(kept.tell(version), 20)
+                await asyncio.wait_for(kept.tell(version), 60)
             await kept.failed()
         else:
             monkeypatch.setattr(keeping, "UNSAVED_MAX", 1)
@@ -171,7 +171,7 @@ def _corrupt() -> sqlite3.Error:
 async def test_a_working_disk_sets_the_pace(tmp_path: Path) -> None:
     kept = Kept(tmp_path / "s")
     for version in range(keeping.QUEUED_MAX):
-        await asyncio.wait_for(kept.tell(version), 20)
+        await asyncio.wait_for(kept.tell(version), 60)
     waiting = asyncio.create_task(kept.tell(99))
     await asyncio.sleep(0)
     assert not waiting.done()

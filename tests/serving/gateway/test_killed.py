@@ -19,6 +19,8 @@ from tests.fixtures.load import Door, crowd
 from tests.fixtures.waiting import eventually
 
 KILLS = 3
+FINISHED_EACH = 25
+"""Requests in each life at least, before it is ended at a random moment."""
 
 
 @pytest.mark.e2e
@@ -37,6 +39,8 @@ async def test_whoever_saw_the_end_is_billed_exactly_once_through_kills(tmp_path
         load = asyncio.create_task(crowd(door, clients=8, until=lambda n: ending.is_set(), seed=7))
         for kill in range(KILLS + 1):
             async with gateway_process(tmp_path, control.url, port=port) as gateway:
+                enough = engine.engine.finished.total() + FINISHED_EACH
+                await eventually(lambda count=enough: engine.engine.finished.total() >= count)
                 await asyncio.sleep(1 + random.Random(kill).random())
                 if kill < KILLS:
                     os.kill(gateway.pid, signal.SIGKILL)

@@ -13,6 +13,7 @@ from serving.feed.batch import Batch
 from serving.gateway import keeping
 from serving.gateway.gateway import Gateway
 from serving.gateway.state import StateFile
+from serving.usage import treasury
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.waiting import eventually
 
@@ -21,7 +22,7 @@ ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 3}
 
 
 async def test_a_gateway_that_starts_with_control_down_knows_keys_and_has_no_money(
-    stack: Stack,
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with stack.post(CHAT, ASK) as reply:
         assert reply.status == 200
@@ -29,6 +30,7 @@ async def test_a_gateway_that_starts_with_control_down_knows_keys_and_has_no_mon
     await stack.stop_gateway()
     await start_alone(stack)
     assert [m.id async for m in stack.client().models.list()] == ["demo", "demo:bf16"]
+    monkeypatch.setattr(treasury, "WAIT_SECONDS", 0.2)
     async with stack.post(CHAT, ASK) as reply:
         assert (await reply.json())["error"]["code"] == "usage_unavailable"
 

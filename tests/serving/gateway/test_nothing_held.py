@@ -139,6 +139,10 @@ EACH_ONCE = [(name, streamed, 0.0) for name in sorted(ENDINGS) for streamed in (
 
 
 async def test_nothing_is_held_after_every_kind_of_ending_at_once(stack: Stack) -> None:
+    # Who waits for a slot waits until there is one.
+    feed, mirror = stack.control.feed, stack.gateway.directory.mirror
+    feed.publish("deployment", "dep_var_demo", catalog.deployment())
+    await eventually(lambda: mirror.version == feed.version)
     await run(stack, EACH_ONCE, holds=100)
     # Who hangs up on a busy machine may find the answer complete, and whoever comes first meets a
     # fault; these two are sure.

@@ -20,8 +20,9 @@ from serving.contract.demand import DemandReport
 from serving.contract.limits import MINUTE, count_name
 from serving.contract.records import Limits, LimitTierRecord, ModelLimits
 from serving.engine.simulated.faults import Fault
+from serving.fleet import shares
 from serving.gateway import exchange
-from serving.limits import line
+from serving.limits import line, window
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.keyed import ask
 from tests.fixtures.raw_http import RawClient, request
@@ -44,8 +45,10 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new Redis is gone by soon."""
+    """A new Redis is gone by soon; one that answers is waited for, on a busy machine too."""
     monkeypatch.setattr(line, "YOUNG_SECONDS", 0.1)
+    monkeypatch.setattr(line, "WAIT_SECONDS", 60.0)
+    monkeypatch.setattr(window, "ANSWER_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -102,7 +105,8 @@ async def test_who_hangs_up_before_anything_was_counted_took_what_was_expected(
         await client.send(request(CHAT, stack.tenant.secret, body))
         await eventually(lambda: not stack.engines[0].script._coming)
     await stack.one_event()
-    status, headers, _ = await post(stack, body=ASK)
+    # What a minute has is wanted, so that what came back meanwhile is never enough.
+    status, headers, _ = await post(stack, body=body)
     assert status == 429
     assert headers["x-ratelimit-limit-tokens"] == "200"
 
@@ -301,13 +305,25 @@ async def use_up(stack: Stack, times: int) -> None:
 async def test_who_comes_back_when_told_is_served(stack: Stack) -> None:
     await limit(stack, requests_per_minute=20)
     await use_up(stack, 20)
-    status, headers, _ = await post(stack)
+    headers = await until_refused(stack)
     wait_ms = int(headers["retry-after-ms"])
-    assert (status, headers["retry-after"]) == (429, str(-(-wait_ms // 1_000)))
-    assert 1_000 < wait_ms <= 3_000
+    assert headers["retry-after"] == str(-(-wait_ms // 1_000))
+    assert 0 < wait_ms <= 3_000
     await asyncio.sleep(wait_ms / 1_000)
     assert (await post(stack))[0] == 200
-    assert (await post(stack))[0] == 429
+    await until_refused(stack)
+
+
+async def until_refused(stack: Stack) -> Mapping[str, str]:
+    """Ask until nothing is left, of what came back meanwhile either; return the refusal's words."""
+
+    async def refusal() -> Mapping[str, str] | None:
+        status, headers, _ = await post(stack)
+        return headers if status == 429 else None
+
+    headers = await eventually(refusal)
+    assert headers is not None
+    return headers
 
 
 async def test_tokens_count_by_what_was_metered_and_cached_ones_not(stack: Stack) -> None:
@@ -361,11 +377,14 @@ async def test_requests_at_once_are_limited_until_one_ends(
         await eventually(lambda: stack.gateway.limiter.line.is_open)
         await limit(stack, concurrent_requests=2)
         long = ASK | {"max_tokens": 60, "ignore_eos": True}
+        engine = stack.engines[0].engine
+        engine.freeze(True)
         running = [asyncio.create_task(post(stack, body=long)) for _ in range(2)]
-        await eventually(lambda: len(stack.engines[0].engine.running) == 2)
+        await eventually(lambda: len(engine.running) == 2)
         status, headers, body = await post(stack)
         assert (status, headers["retry-after"]) == (429, "1")
         assert "2 of 2 run" in body["error"]["message"]
+        engine.freeze(False)
         assert [(await one)[0] for one in running] == [200, 200]
         assert (await post(stack))[0] == 200
 
@@ -381,29 +400,43 @@ async def test_the_official_clients_come_back_when_told(stack: Stack) -> None:
             api_key=stack.tenant.secret, base_url=stack.url, max_retries=2
         ) as other,
     ):
-        began = time.monotonic()
-        answer = await one.chat.completions.with_raw_response.create(**ASK)  # type: ignore[call-overload]
+        answer = await comes_back(stack, one.chat.completions.with_raw_response.create)
         assert answer.headers["x-ratelimit-limit-requests"] == "40"
-        message = await other.messages.with_raw_response.create(**ASK)  # type: ignore[arg-type]
+        message = await comes_back(stack, other.messages.with_raw_response.create)
         assert message.headers["anthropic-ratelimit-requests-limit"] == "40"
-        assert time.monotonic() - began > 1
-    refused: openai.RateLimitError | None = None
-    for _ in range(3):
+
+    async def refusal() -> openai.RateLimitError | None:
         try:
             await stack.client().chat.completions.create(**ASK)  # type: ignore[call-overload]
         except openai.RateLimitError as error:
-            refused = error
+            return error
+        return None
+
+    refused = await eventually(refusal)
     assert refused is not None
     assert (refused.code, refused.type) == ("rate_limit_exceeded", "requests")
     assert isinstance(refused.body, dict)
     assert refused.body["metadata"]["limit"] == 40
 
 
+async def comes_back(stack: Stack, create: Any) -> Any:
+    """Ask until a client was refused, came back by itself and was served; return its answer."""
+    refusals = stack.gateway.metrics.rate_limited
+    before = refusals.total()
+
+    async def answer_to_the_refused() -> Any:
+        answer = await create(**ASK)
+        return answer if refusals.total() > before else None
+
+    return await eventually(answer_to_the_refused)
+
+
 async def test_without_redis_a_gateway_says_that_it_holds_its_part(
-    stack: Stack, redis_server: RedisServer
+    stack: Stack, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await limit(stack, requests_per_minute=6)
+    await limit(stack, requests_per_minute=2)
     await eventually(lambda: stack.gateway.directory.live_gateway_count() == 1)
+    monkeypatch.setattr(line, "WAIT_SECONDS", 0.05)
     redis_server.freeze()
     try:
         assert (await post(stack))[0] == 200
@@ -412,14 +445,18 @@ async def test_without_redis_a_gateway_says_that_it_holds_its_part(
         assert b"each gateway's part (1 of 1): no answer within 50 ms" in ready[2]
         metrics = stack.gateway.operator_app._answer("/metrics")[2]
         assert b"penstock_gateway_limits_apart 1.0" in metrics
-        assert [(await post(stack))[0] for _ in range(6)] == [200] * 5 + [429]
+        assert [(await post(stack))[0] for _ in range(2)] == [200, 429]
     finally:
         redis_server.thaw()
+        monkeypatch.setattr(line, "WAIT_SECONDS", 60.0)
     await eventually(lambda: stack.gateway.limiter.line.is_open)
     assert (await post(stack))[0] == 429
 
 
-async def test_without_control_limits_are_parted_by_what_the_fleet_counts(tmp_path: Path) -> None:
+async def test_without_control_limits_are_parted_by_what_the_fleet_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "GATEWAY_SECONDS", 600.0)
     async with running_stack(tmp_path) as alone:
         await limit(alone, requests_per_minute=6)
         came = DemandReport("gw_that_came_later", 1, {})

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -38,7 +39,7 @@ async def test_a_stream_comes_to_its_end(tmp_path: Path) -> None:
         stack.post(CHAT, STREAM) as reply,
     ):
         await reply.content.readline()
-        ending = asyncio.create_task(retired(stack, drain_seconds=20))
+        ending = asyncio.create_task(retired(stack, drain_seconds=120))
         text = await reply.read()
         assert text.endswith(b"data: [DONE]\n\n")
         await ending
@@ -67,14 +68,36 @@ async def _whole(stack: Stack) -> tuple[int, dict]:
         return reply.status, await reply.json()
 
 
-async def test_a_lame_duck_goes_on_and_says_so(tmp_path: Path) -> None:
+class Patient:
+    """asyncio, whose sleep lasts until it is over."""
+
+    def __init__(self) -> None:
+        self.over = asyncio.Event()
+        self.slept: list[float] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await self.over.wait()
+
+
+async def test_a_lame_duck_goes_on_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running_stack(tmp_path) as stack:
-        ending = asyncio.create_task(retired(stack, drain_seconds=5, lame_duck_seconds=0.5))
+        patient = Patient()
+        monkeypatch.setattr("serving.gateway.__main__.asyncio", patient)
+        ending = asyncio.create_task(retired(stack, drain_seconds=60, lame_duck_seconds=5))
         await eventually(lambda: stack.gateway.why_not_ready() == "draining")
         async with stack.post(CHAT, STREAM | {"max_tokens": 2}) as reply:
             assert reply.status == 200
             assert reply.headers["connection"] == "close"
             await reply.read()
+        assert patient.slept == [5]
+        assert not ending.done()
+        patient.over.set()
         await ending
 
 

@@ -21,6 +21,8 @@ from tests.fixtures.gateway_process import GatewayProcess, gateway_process
 from tests.fixtures.waiting import eventually
 
 CHAT = {"model": "demo", "messages": MESSAGES, "max_tokens": 4}
+WAKE_SECONDS = 120.0
+"""For what takes four where nothing else runs."""
 QUESTIONS = [
     ("/v1/chat/completions", CHAT),
     ("/v1/chat/completions", CHAT | {"stream": True}),
@@ -114,7 +116,7 @@ async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(control.serving())
         catalog.publish(control, tenant)
-        control.feed.publish("deployment", "dep_var_demo", sleeps(wake_seconds=20.0))
+        control.feed.publish("deployment", "dep_var_demo", sleeps(WAKE_SECONDS))
         fleet = FleetProcess(control, tmp_path / "fleet")  # type: ignore[arg-type]
         stack.push_async_callback(fleet.clear_up)
         await fleet.start()
@@ -148,11 +150,14 @@ async def test_a_request_wakes_what_sleeps_is_answered_and_it_sleeps_again(
     assert await setup.stands("asleep")
     assert fleet.engines() == []
 
-    both = await asyncio.gather(setup.ask(), setup.ask(max_tokens=100, ignore_eos=True))
+    *both, _ = await asyncio.gather(
+        setup.ask(),
+        setup.ask(max_tokens=100, ignore_eos=True),
+        eventually(lambda: setup.stands("ready"), seconds=WAKE_SECONDS),
+    )
     assert [status for status, _, _ in both] == [200, 200]
     assert '"completion_tokens":100' in both[1][2]  # two seconds, longer than until it sleeps
     assert await fleet.metric("penstock_fleet_wakes_total") == 1
-    assert await setup.stands("ready")
     await eventually(setup.is_asleep)
 
     # What it takes to load is known by now, to a fleet that starts anew too.
@@ -165,13 +170,11 @@ async def test_a_request_wakes_what_sleeps_is_answered_and_it_sleeps_again(
         status, seconds, _ = await setup.ask()
         return int(seconds) if status == 503 else 0  # else the gateway had not heard of it yet
 
-    assert 2 <= await eventually(in_vain) <= 8
+    assert 2 <= await eventually(in_vain) <= 60
     await fleet.ready()
     await eventually(setup.is_asleep)
 
-    setup.control.feed.publish(
-        "deployment", "dep_var_demo", sleeps(wake_seconds=20.0, replicas_min=0)
-    )
+    setup.control.feed.publish("deployment", "dep_var_demo", sleeps(WAKE_SECONDS, replicas_min=0))
 
     async def is_stopped() -> bool:
         return (await setup.ask())[:2] == (503, "5") and await setup.stands("stopped")

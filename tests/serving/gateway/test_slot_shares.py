@@ -126,6 +126,11 @@ async def test_three_gateways_never_fill_a_replica_beyond_its_slots(
     setup.load(second, TENANTS[1], clients=6)
     setup.load(third, TENANTS[2], clients=4)
     await eventually(lambda: len(setup.statuses) > 150)
+
+    async def was_full() -> bool:
+        return await setup.engine("simulated:sequences_max") >= SLOTS
+
+    await eventually(was_full)
     assert await setup.engine("simulated:sequences_max") == SLOTS
     assert set(setup.statuses) == {200}
 

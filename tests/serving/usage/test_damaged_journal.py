@@ -254,7 +254,7 @@ async def test_a_disk_that_has_no_room_for_a_new_file_is_asked_again(
     assert (journal.healthy, journal.damages) == (False, [])
     mine = event()
     journal.commit_later(mine)
-    await asyncio.wait_for(journal.committed.wait(), timeout=5)
+    await asyncio.wait_for(journal.committed.wait(), timeout=60)
     assert journal.damages[0].name == tries[0] == tries[1]
     assert set(await ids_in(journal)) == {mine.event_id} | {row.event_id for row in acknowledged}
     await journal.close()

@@ -104,7 +104,7 @@ async def test_shipping_ends_though_requests_go_on_ending(journal: Journal) -> N
 
     shipper = make_shipper(journal, send, lambda charges: None)
     await journal.commit(event())
-    await asyncio.wait_for(shipper.ship_all(), timeout=5)
+    await asyncio.wait_for(shipper.ship_all(), timeout=60)
     assert receiver.sizes == [1]
     assert journal.done_rows == 1
 

@@ -26,7 +26,7 @@ def found(line: Any) -> list[tuple[int, int, int]]:
 
 
 async def our_own(port: int) -> None:
-    connection = await Connections().open(Address("127.0.0.1", port), 2.0)
+    connection = await Connections().open(Address("127.0.0.1", port), 60.0)
     assert found(connection._transport.get_extra_info("socket")) == WANTED
     connection.close()
 
