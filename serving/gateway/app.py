@@ -113,8 +113,8 @@ class App:
             return
         except Exception:
             log.exception("request_failed", request_id=conversation.request_id)
-            error = ApiError("The server had an error. Please try again.")
-            await self._refuse(conversation, error)
+            fault = ApiError("The server had an error. Please try again.")
+            await self._refuse(conversation, fault)
         finally:
             conversation.close()
             self.in_flight -= 1
