@@ -30,11 +30,17 @@ def subject_of(raised: Raised, names: Mapping[str, str]) -> str:
     """Return what the alert is about, such as: the daily spending limit of the project
     Search."""
     kind = kind_of(raised.budget_id)
-    if kind == "balance" or kind is None:
-        is_line = raised.kind == "spending_limit.reached"
-        return gettext("the credit line") if is_line else gettext("the credit balance")
-    subject = SUBJECTS[kind, period_of(raised.budget_id)]
-    return subject.format(name=names.get(limited_id(raised.budget_id), "")).strip()
+    if kind in {None, "balance"} and raised.kind == "spending_limit.reached":
+        return gettext("the credit line")
+    return limit_words(raised.budget_id, names.get(limited_id(raised.budget_id), ""))
+
+
+def limit_words(budget_id: str, name: str) -> str:
+    """Return what a limit is called, such as: the daily spending limit of the project Search."""
+    kind = kind_of(budget_id)
+    if kind is None or kind == "balance":
+        return gettext("the credit balance")
+    return SUBJECTS[kind, period_of(budget_id)].format(name=name).strip()
 
 
 def context_of(

@@ -25,11 +25,12 @@ from control.errors import NotPermitted
 from control.forms import clean_dollars
 from control.limits import spending
 from control.limits.models import LimitPeriod
-from control.limits.spending import Owner, owner_names
+from control.limits.spending import Owner, SpendingLimitRow, owner_names
 from control.organizations.models import Project
 from control.permissions import Permission
-from serving.contract.budget import kind_of, limited_id, period_of
+from serving.contract.budget import kind_of, limit_budget_id, limited_id, period_of
 from web.console.base import PageContext, console_page
+from web.console.confirmations import is_confirmed, limit_consequence
 from web.console.forms import apply_or_form_error
 
 PERIODS = {
@@ -204,11 +205,6 @@ def limits_view(
     )
 
 
-def owners_of(page: PageContext) -> list[tuple[str, Any]]:
-    """Return the owners that may have limits, as the choices of a drop-down."""
-    return choices(spending.limit_owners(page.organization, page.projects))
-
-
 def choices(owners: list[Owner]) -> list[tuple[str, Any]]:
     """Return owners as the choices of a drop-down."""
     projects = [(one.id, one.name) for one in owners if isinstance(one, Project)]
@@ -261,8 +257,9 @@ def limits(page: PageContext) -> HttpResponse:
     require_money(page)
     form = None
     if page.request.method == "POST":
-        form = SpendingLimitForm(page.request.POST, owners=owners_of(page))
-        if form.is_valid() and add(page, form):
+        owners = spending.limit_owners(page.organization, page.projects)
+        form = SpendingLimitForm(page.request.POST, owners=choices(owners))
+        if form.is_valid() and may_add(page, form, owners) and add(page, form):
             messages.success(page.request, gettext("The limit is in force within a second."))
             return redirect(page.url("limits"))
     return render_limits(page, add=form)
@@ -286,7 +283,11 @@ def limit(page: PageContext, limit_id: str) -> HttpResponse:
     require_money(page)
     standing = selectors.standing(page.organization, limit_id, timezone.now())
     form = SpendingLimitTermsForm(page.request.POST or None, initial=terms_of(standing))
-    if form.is_valid() and apply_or_form_error(form, lambda: change(page, form, limit_id)):
+    if (
+        form.is_valid()
+        and may_change(page, form, standing.limit)
+        and apply_or_form_error(form, lambda: change(page, form, limit_id))
+    ):
         messages.success(page.request, gettext("The limit is changed, effective at once."))
         return redirect(page.url("limits"))
     context = {
@@ -321,6 +322,31 @@ def render_limits(
     view = limits_view(page, timezone.now(), add=add, alerts=alerts)
     status = 400 if (add and add.errors) or (alerts and alerts.errors) else 200
     return page.render("console/billing/limits.html", {"limits": view}, status)
+
+
+def may_add(page: PageContext, form: SpendingLimitForm, owners: list[Owner]) -> bool:
+    """Return whether a new limit stops no work, or the member confirmed it."""
+    data = form.cleaned_data
+    [name] = [owner.name for owner in owners if owner.id == data["owner"]]
+    return stops_nothing(page, form, limit_budget_id(data["owner"], data["period"]), name)
+
+
+def may_change(page: PageContext, form: SpendingLimitTermsForm, before: SpendingLimitRow) -> bool:
+    """Return whether a changed limit stops no more than before, or the member confirmed it."""
+    if before.is_hard and before.limit_nanos <= form.cleaned_data["limit"]:
+        return True
+    return stops_nothing(page, form, before.budget_id, before.name)
+
+
+def stops_nothing(
+    page: PageContext, form: SpendingLimitTermsForm, budget_id: str, name: str
+) -> bool:
+    """Return whether the form's limit refuses no request yet, or the member confirmed it."""
+    if not form.is_hard:
+        return True
+    nanos = form.cleaned_data["limit"]
+    stops = limit_consequence(page.organization, budget_id, name, nanos, timezone.now())
+    return is_confirmed(form, nanos, stops)
 
 
 def add(page: PageContext, form: SpendingLimitForm) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from billing.alerts.selectors import nanos_per_day
-from billing.credit.selectors import funds, owed_nanos
+from billing.credit.selectors import LimitStatus, funds, owed_nanos
 from control.organizations.models import Organization
 
 
@@ -14,6 +14,7 @@ class BalanceForecast:
 
     balance_nanos: int
     held_nanos: int
+    binding_limit: LimitStatus | None
     owed_nanos: int
     per_day_nanos: int
     days: int | None
@@ -26,6 +27,7 @@ def balance_forecast(organization: Organization, now: datetime) -> BalanceForeca
     return BalanceForecast(
         balance_nanos=money.balance_nanos,
         held_nanos=money.held_nanos,
+        binding_limit=money.binding_limit,
         owed_nanos=max(owed_nanos(organization.id), 0),
         per_day_nanos=per_day_nanos,
         days=left_nanos // per_day_nanos if per_day_nanos else None,
