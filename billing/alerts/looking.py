@@ -3,13 +3,14 @@ that were not raised yet. Two looks at once wait for each other row by row; the 
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import connection
 
 from billing.alerts.defaults import (
+    EXPIRY_NOTICE_DAYS,
     LOW_RUNWAY_DAYS,
     PACE_DAYS,
     PERCENTS,
@@ -18,6 +19,7 @@ from billing.alerts.defaults import (
     UNUSUAL_NANOS_MIN,
 )
 from billing.alerts.spending import REACH
+from billing.credit.credits import Credit, credit_by_grant
 from serving.contract.budget import LIMIT_PERIODS, limit_budget_id, period_start
 
 LIMITED = """
@@ -138,6 +140,28 @@ WITH usual AS (
             ELSE chosen.unusual_factor END
 ) {RAISE}
 """  # noqa: S608 -- constants of this module
+EXPIRING = """
+/* Grants that expire soon and have something left in the ledger, of the next organizations. */
+SELECT grants.organization_id FROM credit_grant AS grants
+JOIN ledger_account AS account ON account.id = grants.account_id
+WHERE grants.closed_at IS NULL AND grants.expires_at > %(now)s AND grants.expires_at <= %(soon)s
+    AND account.balance_nanos < 0 AND 'balance:' || grants.organization_id > %(after)s
+    AND NOT EXISTS (
+        SELECT FROM alerts_alert AS raised
+        WHERE raised.kind = 'credit.expiring' AND raised.rule = grants.id
+            AND raised.budget_id = 'balance:' || grants.organization_id
+    )
+GROUP BY 1 ORDER BY 1 LIMIT %(most)s
+"""
+EXPIRES = f"""
+/* Raise what credit expires soon. */
+WITH due AS (
+    SELECT organization_id, 'credit.expiring' AS kind, 'balance:' || organization_id AS budget_id,
+        grant_id AS rule, granted_at AS starts_at, figures::jsonb AS figures
+    FROM unnest(%(organizations)s::text[], %(grants)s::text[], %(granted)s::timestamptz[],
+        %(figures)s::text[]) AS expiring (organization_id, grant_id, granted_at, figures)
+) {RAISE}
+"""  # noqa: S608 -- constants of this module
 UNOPENED = """
 /* Soft budgets by the week and the day that have no row in their period, of who spends at all. */
 SELECT soft.budget_id FROM limits_spending_limit AS soft
@@ -189,6 +213,46 @@ def unusual(now: datetime, after: str = "") -> list[Raised]:
     return list(_raise(UNUSUAL, now, after))
 
 
+def expiring(now: datetime, after: str = "") -> list[Raised]:
+    """Raise what is left of credit that expires soon, each grant once."""
+    soon = now + timedelta(days=EXPIRY_NOTICE_DAYS)
+    while organizations := _with_expiring_credit(now, soon, after):
+        due = [
+            (one, one.grant)
+            for organization_id in organizations
+            for one in credit_by_grant(organization_id, now)
+            if one.is_active and one.grant.expires_at and one.grant.expires_at <= soon
+        ]
+        columns = {
+            "organizations": [grant.organization_id for _, grant in due],
+            "grants": [grant.id for _, grant in due],
+            "granted": [grant.granted_at for _, grant in due],
+            "figures": [json.dumps(_expiry_figures(one)) for one, _ in due],
+        }
+        if raised := list(_raise(EXPIRES, now, after, columns)):
+            return raised
+        after = f"balance:{organizations[-1]}"
+    return []
+
+
+def _with_expiring_credit(now: datetime, soon: datetime, after: str) -> list[str]:
+    paging = {"now": now, "soon": soon, "after": after, "most": BUDGETS_MAX}
+    with connection.cursor() as cursor:
+        cursor.execute(EXPIRING, paging)
+        return [row[0] for row in cursor.fetchall()]
+
+
+def _expiry_figures(credit: Credit) -> dict[str, Any]:
+    grant = credit.grant
+    return {
+        "credit_grant_id": grant.id,
+        "credit_kind": grant.kind,
+        "amount_nanos": grant.amount_nanos,
+        "remaining_nanos": credit.remaining_nanos,
+        "expires_at": grant.expires_at.isoformat() if grant.expires_at else None,
+    }
+
+
 def unopened(now: datetime, *, most: int) -> list[str]:
     """Return soft budgets whose period nobody has opened yet."""
     with connection.cursor() as cursor:
@@ -197,21 +261,27 @@ def unopened(now: datetime, *, most: int) -> list[str]:
 
 
 def gravest(raised: Iterable[Raised]) -> list[Raised]:
-    """Return one alert per budget: the highest percentage, the emptiest balance."""
-    by_budget: dict[tuple[str, str], Raised] = {}
+    """Return one alert per budget: the highest percentage, the emptiest balance; of credit that
+    expires one per grant."""
+    found: dict[tuple[str, ...], Raised] = {}
     for one in sorted(raised, key=_gravity):
-        by_budget[one.kind, one.budget_id] = one
-    return list(by_budget.values())
+        by_grant = (one.rule,) if one.kind == "credit.expiring" else ()
+        found[one.kind, one.budget_id, *by_grant] = one
+    return list(found.values())
 
 
 def _gravity(one: Raised) -> int:
+    if one.kind == "credit.expiring":
+        return 0
     return int(one.rule) if one.rule.isdecimal() else GRAVITY.index(one.rule)
 
 
-def _raise(statement: str, now: datetime, after: str) -> Iterator[Raised]:
+def _raise(
+    statement: str, now: datetime, after: str, columns: Mapping[str, Any] | None = None
+) -> Iterator[Raised]:
     with connection.cursor() as cursor:
         paging = {"after": after, "most": BUDGETS_MAX}
-        cursor.execute(statement, _parameters(now) | paging)
+        cursor.execute(statement, _parameters(now) | paging | dict(columns or {}))
         for row in cursor.fetchall():
             *names, figures = row
             yield Raised._make([*names, json.loads(figures)])

@@ -8,8 +8,9 @@ from django.db.models import Min, QuerySet, Sum
 
 from billing.alerts.defaults import LOW_RUNWAY_DAYS, PACE_DAYS, PERCENTS, UNUSUAL_FACTOR
 from billing.alerts.models import Alert, AlertSettings, DaySpend, Thresholds
+from billing.credit.credits import credit_by_grant, forecast
 from billing.credit.models import Budget
-from billing.credit.selectors import balance_nanos, budget, budgets, key_at, spent_percent
+from billing.credit.selectors import budget, budgets, key_at, spent_percent
 from billing.following.spent import spent_in
 from control.limits import spending as limits
 from control.limits.spending import Owner, SpendingLimitRow
@@ -94,11 +95,10 @@ def nanos_per_day(organization: Organization, now: datetime) -> int:
     return int(week["nanos"]) // ((now.date() - week["first"]).days + 1)
 
 
-def runway_days(organization: Organization, now: datetime) -> int | None:
-    """Return for how many whole days the balance lasts at the last week's pace; None where nothing
+def runway_days(organization_id: str, nanos_per_day: int, now: datetime) -> int | None:
+    """Return for how many whole days credit lasts at a pace, before it expires; None where nothing
     is spent."""
-    pace = nanos_per_day(organization, now)
-    return max(balance_nanos(organization.id), 0) // pace if pace else None
+    return forecast(credit_by_grant(organization_id, now), nanos_per_day, now).days
 
 
 def standings_of(

@@ -332,6 +332,12 @@ def grants(organization: Organization) -> QuerySet[CreditGrant]:
     return mine.select_related("account").order_by("-granted_at")
 
 
+def expired_grants(organization: Organization) -> QuerySet[CreditGrant]:
+    """Return the grants that expired with something left, the latest first."""
+    expired = CreditGrant.objects.filter(organization_id=organization.pk, expired_nanos__gt=0)
+    return expired.order_by("-expires_at")
+
+
 def grant_by_key(organization_id: str, idempotency_key: str) -> CreditGrant | None:
     """Return the grant made with this idempotency key."""
     made = CreditGrant.objects.filter(

@@ -19,6 +19,7 @@ from tests.fixtures.usage import make_batch
 from web.console.base import address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+KINDS = ("organization", "project", "key")
 NEW = {"period": "day", "limit": "12.50", "enforcement": "hard", "percents": "50, 90 %"}
 
 
@@ -85,7 +86,7 @@ def spent(key: ApiKey, prices: dict[str, Price]) -> Spent:
     return Spent(key, spent_nanos(organization, limit_budget_id(key.id), now))
 
 
-@pytest.mark.parametrize("limited", product(LIMIT_PERIODS, ["organization", "project", "key"]))
+@pytest.mark.parametrize("limited", list(product(LIMIT_PERIODS, KINDS)))
 def test_a_new_limit_that_stops_work_is_confirmed_first(org, member, page, spent, limited):
     period, kind = limited
     owner = {"organization": org.organization, "project": org.project, "key": spent.key}[kind]

@@ -19,6 +19,7 @@ from billing.alerts import selectors, services
 from billing.alerts.defaults import PERCENTS
 from billing.alerts.models import Alert, AlertSettings
 from billing.alerts.selectors import Standing
+from billing.alerts.wording import reached_percent
 from billing.reading.exports import plain_dollars
 from control.api_keys.models import ApiKey
 from control.errors import NotPermitted
@@ -29,6 +30,7 @@ from control.limits.spending import Owner, SpendingLimitRow, owner_names
 from control.organizations.models import Project
 from control.permissions import Permission
 from serving.contract.budget import kind_of, limit_budget_id, limited_id, period_of
+from serving.contract.money import format_dollars
 from web.console.base import PageContext, console_page
 from web.console.confirmations import is_confirmed, limit_consequence
 from web.console.forms import apply_or_form_error
@@ -133,6 +135,14 @@ ALERTS = {
     "day": _("%(percent)s %% of the daily spending limit of %(name)s"),
 }
 """The text of a limit's alert, by the limit's period."""
+EVENTS = {
+    ("spending.unusual", "hour"): _("Spending in an hour far above the usual"),
+    ("spending.unusual", "day"): _("Spending in a day far above the usual"),
+    ("balance.low", "empty"): _("The balance is used up"),
+    ("balance.low", "amount"): _("The balance is low"),
+    ("balance.low", "runway"): _("The balance is low"),
+}
+"""The text of other alerts, by kind and rule."""
 ALERTS_MAX = 10
 WARN_PERCENT = 80
 
@@ -235,20 +245,18 @@ def alert_rows(page: PageContext) -> list[AlertRow]:
 
 def words_of(alert: Alert, names: dict[str, str]) -> str:
     """Return the text of an alert, in one line."""
-    if alert.kind == "spending.unusual":
-        if alert.rule == "hour":
-            return gettext("Spending in an hour far above the usual")
-        return gettext("Spending in a day far above the usual")
-    if alert.kind == "balance.low":
-        if alert.rule == "empty":
-            return gettext("The balance is used up")
-        return gettext("The balance is low")
-    kind = kind_of(alert.budget_id)
+    if words := EVENTS.get((alert.kind, alert.rule)):
+        return str(words)
+    if alert.kind == "credit.expiring":
+        return gettext("%(amount)s of credit expires soon") % {
+            "amount": format_dollars(alert.figures["remaining_nanos"])
+        }
+    kind, percent = kind_of(alert.budget_id), reached_percent(alert.figures)
     if kind in {None, "balance"}:
-        return gettext("%(percent)s %% of the credit line") % {"percent": alert.rule}
+        return gettext("%(percent)s %% of the credit line") % {"percent": percent}
     name = names.get(limited_id(alert.budget_id), limited_id(alert.budget_id))
     words = str(ALERTS[period_of(alert.budget_id)])
-    return words % {"percent": alert.rule, "name": name}
+    return words % {"percent": percent, "name": name}
 
 
 @console_page("limits")

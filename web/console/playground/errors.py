@@ -4,19 +4,6 @@ import msgspec
 from django.utils.translation import gettext_lazy as _
 
 WORDS = {
-    "credit_balance_exhausted": _(
-        "The organization's balance is used up, so this request was not run."
-        " Requests work again within seconds of new credit."
-    ),
-    "organization_spend_limit_exceeded": _(
-        "The organization has reached its spending limit for this month (UTC). An owner can raise"
-        " it."
-    ),
-    "project_spend_limit_exceeded": _(
-        "This project has reached its spending limit for this month (UTC)."
-        " Choose another project, or ask an owner to raise it."
-    ),
-    "key_budget_exceeded": _("The playground's key has reached its spending limit for this month."),
     "context_length_exceeded": _(
         "This conversation and its answer do not fit the model's context."
         " Lower the maximum number of tokens, or start a new chat."
