@@ -80,22 +80,32 @@ WHERE raised.ended_at IS NULL AND raised.kind = 'spending_limit.reached' AND bud
 BALANCES = f"""
     SELECT budget.organization_id, budget.budget_id, budget.starts_at,
         budget.funded_nanos - budget.posted_nanos AS nanos, pace.nanos AS nanos_per_day,
-        chosen.low_balance_nanos AS low_nanos,
-        pace.nanos * CASE WHEN chosen.organization_id IS NULL THEN %(low_runway_days)s
-            ELSE chosen.low_runway_days END AS low_runway_nanos
+        budget.funded_nanos - budget.posted_nanos - coalesce(lost.nanos, 0) AS usable_nanos,
+        chosen.low_balance_nanos AS low_nanos, pace.nanos * runway.days AS low_runway_nanos
     FROM credit_budget AS budget
     JOIN organizations_organization AS owner ON owner.id = budget.organization_id
     LEFT JOIN alerts_settings AS chosen ON chosen.organization_id = owner.id
+    CROSS JOIN LATERAL (SELECT CASE WHEN chosen.organization_id IS NULL
+        THEN %(low_runway_days)s ELSE chosen.low_runway_days END AS days) AS runway
     LEFT JOIN (
         SELECT organization_id, sum(nanos)::bigint
             / least({PACE_DAYS}, greatest(1, %(today)s::date - min(day) + 1)) AS nanos
         FROM alerts_day_spend
         WHERE day > %(today)s::date - {PACE_DAYS} AND day <= %(today)s GROUP BY 1
     ) AS pace ON pace.organization_id = owner.id
+    LEFT JOIN LATERAL (
+        SELECT sum(greatest(0, -account.balance_nanos
+            - greatest(0, pace.nanos * extract(epoch FROM expires_at - %(now)s) / 86400)
+        ))::bigint AS nanos
+        FROM credit_grant AS grants JOIN ledger_account AS account ON account.id = account_id
+        WHERE grants.organization_id = owner.id AND closed_at IS NULL
+            AND expires_at < %(now)s + make_interval(days => runway.days::int)
+    ) AS lost ON true
     WHERE budget.kind = 'balance' AND budget.posted_nanos > 0
         AND owner.billing_mode = 'prepaid' AND owner.status = 'active'
 """  # noqa: S608 -- constants of these modules
-"""Prepaid balances in use: what is left, what a day takes of it, and below what it is low."""
+"""Prepaid balances in use: what is left, what a day takes of it, what of it can be used before it
+expires, and below what it is low."""
 LOW = f"""
 /* Raise which balances are low, the gravest rule first. */
 WITH due AS (
@@ -105,7 +115,7 @@ WITH due AS (
                 WHEN 'runway' THEN low_runway_nanos ELSE 0 END) AS figures
     FROM ({BALANCES}) AS balance
     CROSS JOIN LATERAL (VALUES ('empty', nanos <= 0), ('amount', nanos < low_nanos),
-        ('runway', nanos < low_runway_nanos)) AS judged (rule, holds)
+        ('runway', usable_nanos < low_runway_nanos)) AS judged (rule, holds)
     WHERE holds AND NOT EXISTS (
         SELECT FROM alerts_alert AS raised
         WHERE raised.kind = 'balance.low' AND raised.budget_id = balance.budget_id
@@ -117,8 +127,10 @@ RECOVERED = f"""
 /* End what was told of balances that are a quarter above what is low by now. */
 UPDATE alerts_alert AS raised SET ended_at = %(now)s FROM ({BALANCES}) AS balance
 WHERE raised.ended_at IS NULL AND raised.kind = 'balance.low'
-    AND raised.budget_id = balance.budget_id AND balance.nanos::numeric * 4 >= 5 * greatest(1,
-        CASE raised.rule WHEN 'amount' THEN low_nanos WHEN 'runway' THEN low_runway_nanos END)
+    AND raised.budget_id = balance.budget_id
+    AND CASE raised.rule WHEN 'runway' THEN balance.usable_nanos ELSE balance.nanos END::numeric * 4
+        >= 5 * greatest(1, CASE raised.rule WHEN 'amount' THEN low_nanos
+            WHEN 'runway' THEN low_runway_nanos END)
 """  # noqa: S608 -- constants of this module
 UNUSUAL = f"""
 /* Raise whose day, or busiest hour, is far above the median of the last four weeks'. */

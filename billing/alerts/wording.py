@@ -70,7 +70,7 @@ def context_of(
         "threshold": figures.get("percent"),
         "renews_at": _when(figures.get("renews_at")),
         "expires_at": _when(figures.get("expires_at")),
-        "credit": CREDIT_KINDS.get(figures.get("credit_kind", "")),
+        "credit": str(CREDIT_KINDS.get(figures.get("credit_kind", ""), "")),
         "days": _days(days),
         "is_hard": is_hard,
         "link": link,

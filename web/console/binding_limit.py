@@ -20,7 +20,7 @@ class BindingLimit:
 
     @property
     def words(self) -> str:
-        """What the limit is called."""
+        """The name of the limit."""
         return limit_words(self.limit.budget_id, self.limit.name)
 
     @property

@@ -20,6 +20,10 @@ def org() -> SeededOrganization:
 
 def test_the_balance_names_the_limit_that_binds_whose_requests_are_asked_about(org):
     api, now = org.api(), timezone.now()
+    grant_credit(
+        organization_id=org.id, kind=GrantKind.PREPAID, amount_nanos=1_000, idempotency_key="x",
+        actor=OPERATOR, reason="test", now=now,
+    )  # fmt: skip
     key, _ = create_api_key(actor=org.actor, project=org.project, name="Backend")
     for owner, nanos in ((org.organization, 300), (org.project, 200), (key, 100)):
         add_limit(
