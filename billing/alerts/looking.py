@@ -248,7 +248,7 @@ def expiring(now: datetime, after: str = "") -> list[Raised]:
 
 
 def _with_expiring_credit(now: datetime, soon: datetime, after: str) -> list[str]:
-    paging = {"now": now, "soon": soon, "after": after, "most": BUDGETS_MAX}
+    paging: dict[str, Any] = {"now": now, "soon": soon, "after": after, "most": BUDGETS_MAX}
     with connection.cursor() as cursor:
         cursor.execute(EXPIRING, paging)
         return [row[0] for row in cursor.fetchall()]

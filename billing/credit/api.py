@@ -173,7 +173,7 @@ class CustomerCreditGrantList(GenericAPIView[Any]):
         """List the organization's credit, newest first."""
         access = get_access(request, organization_id, Permission.BILLING_READ)
         found = credit_by_grant(access.organization.id, timezone.now())
-        page = self.paginate_queryset(found) or []  # type: ignore[arg-type]
+        page = self.paginate_queryset(found) or []
         return self.get_paginated_response(CreditSerializer(page, many=True).data)
 
 

@@ -46,14 +46,18 @@ class Forecast:
     unused_nanos: int
 
 
-def credit_by_grant(organization_id: str, now: datetime) -> list[Credit]:
-    """Return an organization's credit, newest first, exact at once."""
+def credit_by_grant(
+    organization_id: str, now: datetime, *, balance: int | None = None
+) -> list[Credit]:
+    """Return an organization's credit, newest first, exact at once. `balance` is its balance in
+    nano-dollars, where the caller knows it already."""
     grants = list(
         CreditGrant.objects.filter(organization_id=organization_id)
         .select_related("account")
         .order_by("-granted_at", "-id")
     )
-    balance = balance_nanos(organization_id)
+    if balance is None:
+        balance = balance_nanos(organization_id)
     undrawn = max(sum(one.remaining_nanos for one in grants) - max(balance, 0), 0)
     remaining: dict[str, int] = {}
     for grant in sorted(grants, key=_draw_order):

@@ -15,19 +15,12 @@ from web.console.formatting import moment
 CONFIRMED = "confirmed_nanos"
 
 
-class ConfirmInput(forms.CheckboxInput):
-    """A checkbox that is sent with the amount it confirms."""
-
-    def value_from_datadict(self, data: object, files: object, name: str) -> None:
-        """Return nothing: `is_confirmed` reads the amount."""
-
-
 def is_confirmed(form: forms.Form, nanos: int, consequence: str) -> bool:
     """Return whether the person confirmed this amount. Otherwise add the consequence and a checkbox
     to the form. Another amount needs another confirmation."""
     if not consequence or form.data.get(CONFIRMED) == str(nanos):
         return True
-    widget = ConfirmInput(attrs={"value": nanos}, check_test=lambda _value: False)
+    widget = forms.CheckboxInput(attrs={"value": nanos}, check_test=lambda _value: False)
     form.fields[CONFIRMED] = forms.Field(
         label=_("Set this limit anyway"), required=False, widget=widget
     )

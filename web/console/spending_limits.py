@@ -245,8 +245,8 @@ def alert_rows(page: PageContext) -> list[AlertRow]:
 
 def words_of(alert: Alert, names: dict[str, str]) -> str:
     """Return the text of an alert, in one line."""
-    if words := EVENTS.get((alert.kind, alert.rule)):
-        return str(words)
+    if event := EVENTS.get((alert.kind, alert.rule)):
+        return str(event)
     if alert.kind == "credit.expiring":
         return gettext("%(amount)s of credit expires soon") % {
             "amount": format_dollars(alert.figures["remaining_nanos"])

@@ -29,7 +29,7 @@ class BalanceForecast:
 def balance_forecast(organization: Organization, now: datetime) -> BalanceForecast:
     """Return an organization's balance and forecast, and its latest credit, active first."""
     money, per_day_nanos = funds(organization, now), nanos_per_day(organization, now)
-    credits = credit_by_grant(organization.id, now)
+    credits = credit_by_grant(organization.id, now, balance=money.balance_nanos)
     ahead = forecast(credits, per_day_nanos, now)
     return BalanceForecast(
         balance_nanos=money.balance_nanos,
