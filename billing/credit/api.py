@@ -1,6 +1,7 @@
 """The credit balance and the credit grants of a customer in the management API: for the customer,
 and for operators."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.utils import timezone
@@ -28,6 +29,7 @@ from control.organizations.selectors import project
 from control.permissions import Permission
 from serving.contract.budget import kind_of, limited_id, period_of
 
+STATES = [each.value for each in CreditState]
 ONCE = OpenApiParameter(
     HEADER,
     str,
@@ -37,27 +39,18 @@ ONCE = OpenApiParameter(
 )
 
 
-class BalanceSerializer(OperatorSerializer):
-    """A customer's credit in nano-dollars; a debt is below zero. `held_nanos` of it are set aside
-    for requests in progress. New requests may take `available_nanos`; null: there is no limit."""
-
-    balance_nanos = serializers.IntegerField()
-    held_nanos = serializers.IntegerField()
-    available_nanos = serializers.IntegerField(allow_null=True)
-
-
 class CreditGrantSerializer(RowSerializer):
-    """Credit given to a customer, in nano-dollars. What is left of it (`remaining_nanos`) follows
-    the ledger, which holds the usage of a day by its end."""
+    """Credit given to a customer, in nano-dollars, with what is left of it now."""
 
     amount_nanos = serializers.IntegerField(min_value=1, max_value=GRANT_MAX_NANOS)
-    remaining_nanos = serializers.IntegerField(read_only=True)
+    remaining_nanos = serializers.IntegerField(read_only=True, source="credit.remaining_nanos")
+    state = serializers.ChoiceField(STATES, read_only=True, source="credit.state")
 
     class Meta:
         model = CreditGrant
         fields = (
-            "id", "organization_id", "kind", "amount_nanos", "remaining_nanos", "expired_nanos",
-            "expires_at", "reason", "granted_by", "granted_at", "closed_at", "reversed_at",
+            "id", "organization_id", "kind", "state", "amount_nanos", "remaining_nanos",
+            "expired_nanos", "expires_at", "reason", "granted_by", "granted_at", "closed_at", "reversed_at",
         )  # fmt: skip
         read_only_fields = (
             "id", "organization_id", "expired_nanos", "granted_by", "granted_at", "closed_at",
@@ -125,7 +118,7 @@ class CreditSerializer(serializers.Serializer[Any]):
 
     id = serializers.CharField(source="grant.id")
     kind = serializers.ChoiceField(GrantKind.choices, source="grant.kind")
-    state = serializers.ChoiceField([each.value for each in CreditState])
+    state = serializers.ChoiceField(STATES)
     amount_nanos = serializers.IntegerField(source="grant.amount_nanos")
     remaining_nanos = serializers.IntegerField()
     expired_nanos = serializers.IntegerField(source="grant.expired_nanos")
@@ -180,15 +173,14 @@ class CustomerCreditGrantList(GenericAPIView[Any]):
 class OrganizationBalance(OperatorApiView):
     """The balance of a customer."""
 
-    serializer_class = BalanceSerializer
+    serializer_class = CreditBalanceSerializer
 
     @extend_schema(operation_id="admin_balance_retrieve")
     def get(self, request: Request, organization_id: str) -> Response:
         """Retrieve a customer's balance. The view is in the customer's audit log."""
         organization = any_organization(organization_id)
         record_organization_view(self.actor, organization.id, page="admin_balance_retrieve")
-        funds = selectors.funds(organization, timezone.now())
-        return self.shown(funds._asdict())
+        return self.shown(selectors.funds(organization, timezone.now()))
 
 
 class CreditGrantList(OperatorApiView):
@@ -204,7 +196,10 @@ class CreditGrantList(OperatorApiView):
         log."""
         organization = any_organization(organization_id)
         record_organization_view(self.actor, organization.id, page="admin_credit_grants_list")
-        return self.filtered_page(selectors.grants(organization))
+        grants = selectors.grants(organization).filter(**self.filters(OperatorSerializer))
+        page = self.paginate_queryset(grants) or []
+        shown = self.get_serializer(with_credit(organization.id, page), many=True)
+        return self.get_paginated_response(shown.data)
 
     @extend_schema(
         operation_id="admin_credit_grants_create",
@@ -229,4 +224,13 @@ class CreditGrantList(OperatorApiView):
             actor=self.actor,
             now=timezone.now(),
         )
-        return self.shown(selectors.grant_with_account(grant.id), status=201)
+        [shown] = with_credit(grant.organization_id, [grant])
+        return self.shown(shown, status=201)
+
+
+def with_credit(organization_id: str, grants: Sequence[CreditGrant]) -> Sequence[CreditGrant]:
+    """Return grants of an organization, each with its state and what is left of it as `credit`."""
+    found = {one.grant.id: one for one in credit_by_grant(organization_id, timezone.now())}
+    for grant in grants:
+        grant.credit = found[grant.id]  # type: ignore[attr-defined]
+    return grants
