@@ -50,7 +50,8 @@ class CreditGrantSerializer(RowSerializer):
         model = CreditGrant
         fields = (
             "id", "organization_id", "kind", "state", "amount_nanos", "remaining_nanos",
-            "expired_nanos", "expires_at", "reason", "granted_by", "granted_at", "closed_at", "reversed_at",
+            "expired_nanos", "expires_at", "reason", "granted_by", "granted_at", "closed_at",
+            "reversed_at",
         )  # fmt: skip
         read_only_fields = (
             "id", "organization_id", "expired_nanos", "granted_by", "granted_at", "closed_at",
