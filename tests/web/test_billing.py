@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from allauth.account.models import EmailAddress
+from django.core.exceptions import ValidationError
 from django.test import Client
 from django.utils import timezone
 
@@ -26,6 +27,7 @@ from tests.fixtures.paying import (
     settle,
 )
 from web.console.base import address
+from web.console.billing.forms import CentsField
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
@@ -148,6 +150,19 @@ def test_a_bad_form_says_why_and_keeps_what_was_typed(
     assert 'value="f1"' in shown
     assert changes.get("other", "") in shown
     assert not StripePayment.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "cents"),
+    [("$1,000.50", 100_050), ("1\u202f000,50", 100_050), ("$250", 25_000), (" 5 ", 500)],
+)
+def test_an_amount_is_taken_as_the_console_prints_it(typed: str, cents: int) -> None:
+    assert CentsField(least=500, most=5_000_000).clean(typed) == cents
+
+
+def test_an_amount_with_two_readings_names_both() -> None:
+    with pytest.raises(ValidationError, match=r"\$5\.00 or \$5,000\.00"):
+        CentsField(least=500, most=5_000_000).clean("5.000")
 
 
 def test_a_stripe_that_is_away_is_told_in_the_form(
