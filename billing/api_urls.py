@@ -3,7 +3,7 @@
 from django.urls import path
 
 from billing.alerts import api as alerts
-from billing.credit.api import CreditGrantList, OrganizationBalance
+from billing.credit import api as credit
 from billing.invoicing.api import BillingProfileDetail, InvoiceDetail, InvoiceList, InvoicePdf
 from billing.payments import api as payments
 from billing.reading import requests_api as reading
@@ -21,6 +21,8 @@ urlpatterns = [
     ),
     path(f"{ORGANIZATION}/credit-purchase-quotes", payments.CreditPurchaseQuoteList.as_view()),
     path(f"{ORGANIZATION}/auto-recharge", payments.AutoRechargeDetail.as_view()),
+    path(f"{ORGANIZATION}/credit-balance", credit.CreditBalanceDetail.as_view()),
+    path(f"{ORGANIZATION}/credit-grants", credit.CustomerCreditGrantList.as_view()),
     path(f"{ORGANIZATION}/usage", reading.OrganizationUsage.as_view()),
     path(f"{ORGANIZATION}/costs", reading.OrganizationCosts.as_view()),
     path(f"{ORGANIZATION}/requests", reading.RequestList.as_view()),
@@ -36,6 +38,6 @@ urlpatterns = [
     # OpenAI's administration clients call these; they have the same shape as usage and costs.
     path("organization/usage/completions", CompatibleUsage.as_view()),
     path("organization/costs", CompatibleCosts.as_view()),
-    path("admin/organizations/<str:organization_id>/balance", OrganizationBalance.as_view()),
-    path("admin/organizations/<str:organization_id>/credit-grants", CreditGrantList.as_view()),
+    path(f"admin/{ORGANIZATION}/balance", credit.OrganizationBalance.as_view()),
+    path(f"admin/{ORGANIZATION}/credit-grants", credit.CreditGrantList.as_view()),
 ]

@@ -11,3 +11,5 @@ UNUSUAL_DAYS_MIN = 7
 """Fewer days with spending among the last 28 say nothing of what is usual."""
 UNUSUAL_NANOS_MIN = 1_000_000_000
 """A dollar: below it, no spending is worth a mail."""
+EXPIRY_NOTICE_DAYS = 7
+"""How long before credit expires its notice is sent."""

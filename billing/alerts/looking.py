@@ -3,13 +3,14 @@ that were not raised yet. Two looks at once wait for each other row by row; the 
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import connection
 
 from billing.alerts.defaults import (
+    EXPIRY_NOTICE_DAYS,
     LOW_RUNWAY_DAYS,
     PACE_DAYS,
     PERCENTS,
@@ -18,6 +19,7 @@ from billing.alerts.defaults import (
     UNUSUAL_NANOS_MIN,
 )
 from billing.alerts.spending import REACH
+from billing.credit.credits import Credit, credit_by_grant
 from serving.contract.budget import LIMIT_PERIODS, limit_budget_id, period_start
 
 LIMITED = """
@@ -78,22 +80,32 @@ WHERE raised.ended_at IS NULL AND raised.kind = 'spending_limit.reached' AND bud
 BALANCES = f"""
     SELECT budget.organization_id, budget.budget_id, budget.starts_at,
         budget.funded_nanos - budget.posted_nanos AS nanos, pace.nanos AS nanos_per_day,
-        chosen.low_balance_nanos AS low_nanos,
-        pace.nanos * CASE WHEN chosen.organization_id IS NULL THEN %(low_runway_days)s
-            ELSE chosen.low_runway_days END AS low_runway_nanos
+        budget.funded_nanos - budget.posted_nanos - coalesce(lost.nanos, 0) AS usable_nanos,
+        chosen.low_balance_nanos AS low_nanos, pace.nanos * runway.days AS low_runway_nanos
     FROM credit_budget AS budget
     JOIN organizations_organization AS owner ON owner.id = budget.organization_id
     LEFT JOIN alerts_settings AS chosen ON chosen.organization_id = owner.id
+    CROSS JOIN LATERAL (SELECT CASE WHEN chosen.organization_id IS NULL
+        THEN %(low_runway_days)s ELSE chosen.low_runway_days END AS days) AS runway
     LEFT JOIN (
         SELECT organization_id, sum(nanos)::bigint
             / least({PACE_DAYS}, greatest(1, %(today)s::date - min(day) + 1)) AS nanos
         FROM alerts_day_spend
         WHERE day > %(today)s::date - {PACE_DAYS} AND day <= %(today)s GROUP BY 1
     ) AS pace ON pace.organization_id = owner.id
+    LEFT JOIN LATERAL (
+        SELECT sum(greatest(0, -account.balance_nanos
+            - greatest(0, pace.nanos * extract(epoch FROM expires_at - %(now)s) / 86400)
+        ))::bigint AS nanos
+        FROM credit_grant AS grants JOIN ledger_account AS account ON account.id = account_id
+        WHERE grants.organization_id = owner.id AND closed_at IS NULL
+            AND expires_at < %(now)s + make_interval(days => runway.days::int)
+    ) AS lost ON true
     WHERE budget.kind = 'balance' AND budget.posted_nanos > 0
         AND owner.billing_mode = 'prepaid' AND owner.status = 'active'
 """  # noqa: S608 -- constants of these modules
-"""Prepaid balances in use: what is left, what a day takes of it, and below what it is low."""
+"""Prepaid balances in use: what is left, what a day takes of it, what of it can be used before it
+expires, and below what it is low."""
 LOW = f"""
 /* Raise which balances are low, the gravest rule first. */
 WITH due AS (
@@ -103,7 +115,7 @@ WITH due AS (
                 WHEN 'runway' THEN low_runway_nanos ELSE 0 END) AS figures
     FROM ({BALANCES}) AS balance
     CROSS JOIN LATERAL (VALUES ('empty', nanos <= 0), ('amount', nanos < low_nanos),
-        ('runway', nanos < low_runway_nanos)) AS judged (rule, holds)
+        ('runway', usable_nanos < low_runway_nanos)) AS judged (rule, holds)
     WHERE holds AND NOT EXISTS (
         SELECT FROM alerts_alert AS raised
         WHERE raised.kind = 'balance.low' AND raised.budget_id = balance.budget_id
@@ -115,8 +127,10 @@ RECOVERED = f"""
 /* End what was told of balances that are a quarter above what is low by now. */
 UPDATE alerts_alert AS raised SET ended_at = %(now)s FROM ({BALANCES}) AS balance
 WHERE raised.ended_at IS NULL AND raised.kind = 'balance.low'
-    AND raised.budget_id = balance.budget_id AND balance.nanos::numeric * 4 >= 5 * greatest(1,
-        CASE raised.rule WHEN 'amount' THEN low_nanos WHEN 'runway' THEN low_runway_nanos END)
+    AND raised.budget_id = balance.budget_id
+    AND CASE raised.rule WHEN 'runway' THEN balance.usable_nanos ELSE balance.nanos END::numeric * 4
+        >= 5 * greatest(1, CASE raised.rule WHEN 'amount' THEN low_nanos
+            WHEN 'runway' THEN low_runway_nanos END)
 """  # noqa: S608 -- constants of this module
 UNUSUAL = f"""
 /* Raise whose day, or busiest hour, is far above the median of the last four weeks'. */
@@ -136,6 +150,28 @@ WITH usual AS (
     WHERE today.day = %(today)s AND spent >= {UNUSUAL_NANOS_MIN} AND spent >= common
         * CASE WHEN chosen.organization_id IS NULL THEN {UNUSUAL_FACTOR}
             ELSE chosen.unusual_factor END
+) {RAISE}
+"""  # noqa: S608 -- constants of this module
+EXPIRING = """
+/* Grants that expire soon and have something left in the ledger, of the next organizations. */
+SELECT grants.organization_id FROM credit_grant AS grants
+JOIN ledger_account AS account ON account.id = grants.account_id
+WHERE grants.closed_at IS NULL AND grants.expires_at > %(now)s AND grants.expires_at <= %(soon)s
+    AND account.balance_nanos < 0 AND 'balance:' || grants.organization_id > %(after)s
+    AND NOT EXISTS (
+        SELECT FROM alerts_alert AS raised
+        WHERE raised.kind = 'credit.expiring' AND raised.rule = grants.id
+            AND raised.budget_id = 'balance:' || grants.organization_id
+    )
+GROUP BY 1 ORDER BY 1 LIMIT %(most)s
+"""
+EXPIRES = f"""
+/* Raise what credit expires soon. */
+WITH due AS (
+    SELECT organization_id, 'credit.expiring' AS kind, 'balance:' || organization_id AS budget_id,
+        grant_id AS rule, granted_at AS starts_at, figures::jsonb AS figures
+    FROM unnest(%(organizations)s::text[], %(grants)s::text[], %(granted)s::timestamptz[],
+        %(figures)s::text[]) AS expiring (organization_id, grant_id, granted_at, figures)
 ) {RAISE}
 """  # noqa: S608 -- constants of this module
 UNOPENED = """
@@ -189,6 +225,46 @@ def unusual(now: datetime, after: str = "") -> list[Raised]:
     return list(_raise(UNUSUAL, now, after))
 
 
+def expiring(now: datetime, after: str = "") -> list[Raised]:
+    """Raise what is left of credit that expires soon, each grant once."""
+    soon = now + timedelta(days=EXPIRY_NOTICE_DAYS)
+    while organizations := _with_expiring_credit(now, soon, after):
+        due = [
+            (one, one.grant)
+            for organization_id in organizations
+            for one in credit_by_grant(organization_id, now)
+            if one.is_active and one.grant.expires_at and one.grant.expires_at <= soon
+        ]
+        columns = {
+            "organizations": [grant.organization_id for _, grant in due],
+            "grants": [grant.id for _, grant in due],
+            "granted": [grant.granted_at for _, grant in due],
+            "figures": [json.dumps(_expiry_figures(one)) for one, _ in due],
+        }
+        if raised := list(_raise(EXPIRES, now, after, columns)):
+            return raised
+        after = f"balance:{organizations[-1]}"
+    return []
+
+
+def _with_expiring_credit(now: datetime, soon: datetime, after: str) -> list[str]:
+    paging: dict[str, Any] = {"now": now, "soon": soon, "after": after, "most": BUDGETS_MAX}
+    with connection.cursor() as cursor:
+        cursor.execute(EXPIRING, paging)
+        return [row[0] for row in cursor.fetchall()]
+
+
+def _expiry_figures(credit: Credit) -> dict[str, Any]:
+    grant = credit.grant
+    return {
+        "credit_grant_id": grant.id,
+        "credit_kind": grant.kind,
+        "amount_nanos": grant.amount_nanos,
+        "remaining_nanos": credit.remaining_nanos,
+        "expires_at": grant.expires_at.isoformat() if grant.expires_at else None,
+    }
+
+
 def unopened(now: datetime, *, most: int) -> list[str]:
     """Return soft budgets whose period nobody has opened yet."""
     with connection.cursor() as cursor:
@@ -197,21 +273,27 @@ def unopened(now: datetime, *, most: int) -> list[str]:
 
 
 def gravest(raised: Iterable[Raised]) -> list[Raised]:
-    """Return one alert per budget: the highest percentage, the emptiest balance."""
-    by_budget: dict[tuple[str, str], Raised] = {}
+    """Return one alert per budget: the highest percentage, the emptiest balance; of credit that
+    expires one per grant."""
+    found: dict[tuple[str, ...], Raised] = {}
     for one in sorted(raised, key=_gravity):
-        by_budget[one.kind, one.budget_id] = one
-    return list(by_budget.values())
+        by_grant = (one.rule,) if one.kind == "credit.expiring" else ()
+        found[one.kind, one.budget_id, *by_grant] = one
+    return list(found.values())
 
 
 def _gravity(one: Raised) -> int:
+    if one.kind == "credit.expiring":
+        return 0
     return int(one.rule) if one.rule.isdecimal() else GRAVITY.index(one.rule)
 
 
-def _raise(statement: str, now: datetime, after: str) -> Iterator[Raised]:
+def _raise(
+    statement: str, now: datetime, after: str, columns: Mapping[str, Any] | None = None
+) -> Iterator[Raised]:
     with connection.cursor() as cursor:
         paging = {"after": after, "most": BUDGETS_MAX}
-        cursor.execute(statement, _parameters(now) | paging)
+        cursor.execute(statement, _parameters(now) | paging | dict(columns or {}))
         for row in cursor.fetchall():
             *names, figures = row
             yield Raised._make([*names, json.loads(figures)])

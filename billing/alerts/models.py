@@ -15,6 +15,7 @@ class AlertKind(models.TextChoices):
     REACHED = "spending_limit.reached", _("Spending limit reached")
     LOW = "balance.low", _("Balance low")
     UNUSUAL = "spending.unusual", _("Unusual spending")
+    EXPIRING = "credit.expiring", _("Credit expires soon")
 
 
 class Thresholds(models.Model):
@@ -87,8 +88,9 @@ class Alert(models.Model):
     organization_id = models.CharField(max_length=ID_MAX)
     kind = models.CharField(max_length=40, choices=AlertKind)
     budget_id = models.CharField(max_length=BUDGET_ID_MAX, db_collation="C")
-    rule = models.CharField(max_length=20)
-    """A percentage (`80`); of a balance `amount`, `runway`, `empty`; of spending `hour`, `day`."""
+    rule = models.CharField(max_length=ID_MAX)
+    """A percentage (`80`); of a balance `amount`, `runway`, `empty`; of spending `hour`, `day`; of
+    credit that expires its grant."""
     starts_at = models.DateTimeField()
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)

@@ -8,8 +8,10 @@ from django.db.models import Min, QuerySet, Sum
 
 from billing.alerts.defaults import LOW_RUNWAY_DAYS, PACE_DAYS, PERCENTS, UNUSUAL_FACTOR
 from billing.alerts.models import Alert, AlertSettings, DaySpend, Thresholds
+from billing.credit.credits import credit_by_grant, forecast
 from billing.credit.models import Budget
-from billing.credit.selectors import balance_nanos, budgets
+from billing.credit.selectors import budget, budgets, key_at, spent_percent
+from billing.following.spent import spent_in
 from control.limits import spending as limits
 from control.limits.spending import Owner, SpendingLimitRow
 from control.organizations.models import Organization
@@ -30,8 +32,7 @@ class Standing:
     @property
     def percent(self) -> int:
         """How much of the limit is spent, in whole percents, rounded down; 100 of none."""
-        limit = self.limit.limit_nanos
-        return self.spent_nanos * 100 // limit if limit else 100
+        return spent_percent(self.spent_nanos, self.limit.limit_nanos)
 
     @property
     def left_nanos(self) -> int:
@@ -50,6 +51,15 @@ def standing(organization: Organization, budget_id: str, now: datetime) -> Stand
     """Return one limit with how it stands. Raises ObjectNotFound."""
     [found] = standings_of(organization, [limits.spending_limit(organization, budget_id)], now)
     return found
+
+
+def spent_nanos(organization: Organization, budget_id: str, now: datetime) -> int:
+    """Return what was spent in the running period of a limit, whether or not it is set yet."""
+    row = budget(budget_id, now)
+    if row is not None:
+        return row.posted_nanos
+    key = key_at(budget_id, now)
+    return spent_in([key], [organization.id])[key]
 
 
 def alert_settings(organization: Organization) -> AlertSettings:
@@ -85,11 +95,10 @@ def nanos_per_day(organization: Organization, now: datetime) -> int:
     return int(week["nanos"]) // ((now.date() - week["first"]).days + 1)
 
 
-def runway_days(organization: Organization, now: datetime) -> int | None:
-    """Return for how many whole days the balance lasts at the last week's pace; None where nothing
+def runway_days(organization_id: str, nanos_per_day: int, now: datetime) -> int | None:
+    """Return for how many whole days credit lasts at a pace, before it expires; None where nothing
     is spent."""
-    pace = nanos_per_day(organization, now)
-    return max(balance_nanos(organization.id), 0) // pace if pace else None
+    return forecast(credit_by_grant(organization_id, now), nanos_per_day, now).days
 
 
 def standings_of(

@@ -16,7 +16,8 @@ from billing.alerts.looking import Raised, gravest
 from billing.alerts.models import Alert
 from billing.alerts.opening import open_soft_budgets
 from billing.alerts.recipients import recipients
-from billing.alerts.wording import context_of, subject_of
+from billing.alerts.selectors import runway_days
+from billing.alerts.wording import context_of, reached_percent, subject_of
 from control.limits.spending import owner_names, soft_limit_ids
 from control.mail.services import absolute, send_mail
 from control.webhooks.services import send_event
@@ -26,15 +27,18 @@ TEMPLATES = {
     "spending_limit.reached": "budget_reached",
     "balance.low": "balance_low",
     "spending.unusual": "spend_unusual",
+    "credit.expiring": "credit_expiring",
 }
 
 logger = structlog.get_logger(__name__)
 
 
 def look(*, now: datetime) -> int:
-    """Tell what budgets and balances came to; return how many alerts were told."""
+    """Tell what budgets and balances came to, and what credit expires soon; return how many alerts
+    were told."""
     open_soft_budgets(now=now)
-    return tell_all(looking.reached, now=now) + tell_all(looking.low, now=now)
+    looks = (looking.reached, looking.low, looking.expiring)
+    return sum(tell_all(find, now=now) for find in looks)
 
 
 def look_for_unusual(*, now: datetime) -> int:
@@ -84,12 +88,14 @@ def _told(one: Raised, names: Mapping[str, str], is_hard: bool, now: datetime) -
 def tell(one: Raised, *, names: Mapping[str, str], is_hard: bool, now: datetime) -> None:
     """Mail one alert to whoever looks after the organization's money, and send its webhook. `names`
     are of the organization and of who is limited, by id."""
-    key = f"alert:{one.id}"
+    key, reached = f"alert:{one.id}", reached_percent(one.figures)
+    pace = one.figures.get("nanos_per_day")
+    days = runway_days(one.organization_id, pace, now) if pace else None
     link = absolute(f"/{one.organization_id}/billing")
     send_mail(
         template=TEMPLATES[one.kind],
         to=recipients(one.organization_id),
-        context=context_of(one, names=names, link=link, is_hard=is_hard),
+        context=context_of(one, names=names, link=link, is_hard=is_hard, days=days),
         key=key,
         organization_id=one.organization_id,
         now=now,
@@ -103,6 +109,7 @@ def tell(one: Raised, *, names: Mapping[str, str], is_hard: bool, now: datetime)
             "rule": one.rule,
             "period_starts_at": one.starts_at.isoformat(),
             **one.figures,
+            **({} if reached is None else {"spent_percent": reached}),
         },
         key=key,
         now=now,

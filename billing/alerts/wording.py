@@ -9,6 +9,8 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from billing.alerts.looking import Raised
+from billing.credit.models import GrantKind
+from billing.credit.selectors import spent_percent
 from serving.contract.budget import kind_of, limited_id, period_of
 from serving.contract.money import format_dollars
 
@@ -26,21 +28,34 @@ SUBJECTS = {
 """What a spending limit is called, by the kind of its owner and its period."""
 
 
+CREDIT_KINDS = {
+    GrantKind.PROMOTIONAL: _("promotional credit"),
+    GrantKind.PREPAID: _("prepaid credit"),
+}
+
+
 def subject_of(raised: Raised, names: Mapping[str, str]) -> str:
     """Return what the alert is about, such as: the daily spending limit of the project
     Search."""
     kind = kind_of(raised.budget_id)
-    if kind == "balance" or kind is None:
-        is_line = raised.kind == "spending_limit.reached"
-        return gettext("the credit line") if is_line else gettext("the credit balance")
-    subject = SUBJECTS[kind, period_of(raised.budget_id)]
-    return subject.format(name=names.get(limited_id(raised.budget_id), "")).strip()
+    if kind in {None, "balance"} and raised.kind == "spending_limit.reached":
+        return gettext("the credit line")
+    return limit_words(raised.budget_id, names.get(limited_id(raised.budget_id), ""))
+
+
+def limit_words(budget_id: str, name: str) -> str:
+    """Return what a limit is called, such as: the daily spending limit of the project Search."""
+    kind = kind_of(budget_id)
+    if kind is None or kind == "balance":
+        return gettext("the credit balance")
+    return SUBJECTS[kind, period_of(budget_id)].format(name=name).strip()
 
 
 def context_of(
-    raised: Raised, *, names: Mapping[str, str], link: str, is_hard: bool
+    raised: Raised, *, names: Mapping[str, str], link: str, is_hard: bool, days: int | None
 ) -> dict[str, Any]:
-    """Return what the templates show: amounts and dates as text. `names` are by id."""
+    """Return what the templates show: amounts and dates as text. `names` are by id, `days` are how
+    long a low balance lasts."""
     figures = raised.figures
     money = {
         name.removesuffix("_nanos"): format_dollars(value)
@@ -51,12 +66,23 @@ def context_of(
         "organization": names.get(raised.organization_id, ""),
         "subject": subject_of(raised, names),
         "rule": raised.rule,
-        "percent": figures.get("percent"),
+        "percent": reached_percent(figures),
+        "threshold": figures.get("percent"),
         "renews_at": _when(figures.get("renews_at")),
-        "days": _days(figures),
+        "expires_at": _when(figures.get("expires_at")),
+        "credit": str(CREDIT_KINDS.get(figures.get("credit_kind", ""), "")),
+        "days": _days(days),
         "is_hard": is_hard,
         "link": link,
     }
+
+
+def reached_percent(figures: Mapping[str, Any]) -> int | None:
+    """Return the share of a limit that is spent, by the figures of its alert: at or above the
+    percentage that the alert is set at."""
+    if "limit_nanos" not in figures:
+        return None
+    return spent_percent(figures["spent_nanos"], figures["limit_nanos"])
 
 
 def _when(moment: str | None) -> str:
@@ -65,12 +91,10 @@ def _when(moment: str | None) -> str:
     return f"{format_date(datetime.fromisoformat(moment), 'j F Y, H:i')} UTC"
 
 
-def _days(figures: dict[str, Any]) -> str:
+def _days(days: int | None) -> str:
     """Return how long a balance lasts, in whole days at the last week's pace."""
-    pace = figures.get("nanos_per_day")
-    if not pace:
+    if days is None:
         return ""
-    days = max(figures["balance_nanos"], 0) // pace
     if days < 1:
         return gettext("less than a day")
     return ngettext("%(days)d day", "%(days)d days", days) % {"days": days}

@@ -21,10 +21,18 @@ from billing.credit.models import (
 )
 from billing.ledger.models import CREDIT_KINDS, AccountKind
 from billing.ledger.selectors import balance_nanos as account_balance_nanos
+from control.api_keys.models import ApiKey
 from control.errors import ObjectNotFound
 from control.limits.spending import short_period_hard_limits
-from control.organizations.models import BillingMode, Organization
-from serving.contract.budget import balance_budget_id, limit_budget_id, period_start
+from control.organizations.models import BillingMode, Organization, Project
+from serving.contract.budget import (
+    LIMIT_PERIODS,
+    balance_budget_id,
+    limit_budget_id,
+    limited_id,
+    period_end,
+    period_start,
+)
 
 VOID_AFTER = timedelta(hours=24)
 """How long after its end a lease waits for the journal of a vanished gateway."""
@@ -69,13 +77,41 @@ class LeaseTerms(NamedTuple):
     budget_row: int
 
 
+@dataclass(frozen=True, slots=True)
+class LimitStatus:
+    """A hard limit, or the credit balance, in its running period, in nano-dollars.
+
+    Of a balance the limit is all credit so far (with the credit line), and `renews_at` is None.
+    `held_nanos` is set aside for requests in progress.
+    """
+
+    budget_id: str
+    name: str
+    """The name of the organization, project or API key that is limited."""
+    limit_nanos: int
+    spent_nanos: int
+    held_nanos: int
+    renews_at: datetime | None
+
+    @property
+    def left_nanos(self) -> int:
+        """What is not spent yet, never below 0."""
+        return max(self.limit_nanos - self.spent_nanos, 0)
+
+    @property
+    def percent(self) -> int:
+        """The share that is spent, in whole percents."""
+        return spent_percent(self.spent_nanos, self.limit_nanos)
+
+
 class Funds(NamedTuple):
-    """An organization's money: the credit left, what of it gateways hold for requests at work, and
-    what new requests may still hold (None without any limit)."""
+    """What a request may spend: the credit left, what of it gateways hold for requests in progress,
+    what new requests may still hold (None without any limit), and the limit that binds."""
 
     balance_nanos: int
     held_nanos: int
     available_nanos: int | None
+    binding_limit: LimitStatus | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,26 +196,67 @@ def available_nanos(organization: Organization, at: datetime) -> int | None:
     return funds(organization, at).available_nanos
 
 
-def funds(organization: Organization, at: datetime) -> Funds:
-    """Return an organization's money in one look, exact at once: what may be spent is the least
-    that its balance and its hard limits by the month, the week and the day leave."""
-    name = balance_budget_id(organization.pk)
+def funds(
+    organization: Organization,
+    at: datetime,
+    *,
+    project: Project | None = None,
+    key: ApiKey | None = None,
+) -> Funds:
+    """Return what requests of an organization, one of its projects or keys may spend, exact at once
+    and in one query.
+
+    The limit that binds has the least left of the balance and the hard limits by the month, the
+    week and the day of the key, its project and the organization.
+    """
+    project = project or (key.project if key else None)
+    owners = [owner for owner in (organization, project, key) if owner is not None]
+    names = {owner.pk: owner.name for owner in owners}
+    balance_id = balance_budget_id(organization.pk)
     is_prepaid = organization.billing_mode == BillingMode.PREPAID
-    of_balance = _Standing(0 if is_prepaid else None)
-    of_month = _Standing(organization.spend_limit_nanos)
-    standings = {name: of_balance, limit_budget_id(organization.pk): of_month}
-    for budget_id, _, *figures in _opened_and_limits(organization, at):
-        standings[budget_id] = _Standing(*figures)
-    limits = [one.available for one in standings.values() if one.available is not None]
-    balance = standings[name]
+    figures = {balance_id: _Figures(0 if is_prepaid else None)}
+    figures |= {limit_budget_id(one.pk): _Figures(one.spend_limit_nanos) for one in owners}
+    for budget_id, _, *columns in _opened_and_limits(organization, list(names), at):
+        figures[budget_id] = _Figures(*columns)
+    limits = [
+        LimitStatus(
+            budget_id=budget_id,
+            name=names[limited_id(budget_id)],
+            limit_nanos=one.limit,
+            spent_nanos=one.posted,
+            held_nanos=one.pending,
+            renews_at=period_end(budget_id, period_start(budget_id, at)),
+        )
+        for budget_id, one in figures.items()
+        if one.limit is not None
+    ]
+    free = [one.limit_nanos - one.spent_nanos - one.held_nanos for one in limits]
+    balance = figures[balance_id]
     return Funds(
         balance_nanos=balance.funded - balance.posted,
         held_nanos=balance.pending,
-        available_nanos=max(min(limits), 0) if limits else None,
+        available_nanos=max(min(free), 0) if free else None,
+        binding_limit=min(limits, key=_left, default=None),
     )
 
 
-class _Standing(NamedTuple):
+def binding_limit(
+    organization: Organization,
+    at: datetime,
+    *,
+    project: Project | None = None,
+    key: ApiKey | None = None,
+) -> LimitStatus | None:
+    """Return the limit of which the least is left, as `funds` does; None without any limit."""
+    return funds(organization, at, project=project, key=key).binding_limit
+
+
+def spent_percent(spent: int, limit: int) -> int:
+    """Return the share of a limit that is spent, in whole percents, rounded down; 100 of none."""
+    return spent * 100 // limit if limit > 0 else 100
+
+
+class _Figures(NamedTuple):
     """A budget in nanos; of one that nobody used yet only the limit is known."""
 
     limit: int | None
@@ -187,17 +264,21 @@ class _Standing(NamedTuple):
     pending: int = 0
     funded: int = 0
 
-    @property
-    def available(self) -> int | None:
-        return None if self.limit is None else self.limit - self.posted - self.pending
+
+def _left(one: LimitStatus) -> int:
+    return one.limit_nanos - one.spent_nanos
 
 
-def _opened_and_limits(organization: Organization, at: datetime) -> QuerySet[Any, tuple[Any, ...]]:
-    """Return the organization's own limits by the week and the day, then its budgets that are
-    open, in one question: id, whether it is open, and the figures of a `_Standing`."""
-    opened = budgets(organization, at).filter(kind__in=("balance", "organization")).order_by()
+def _opened_and_limits(
+    organization: Organization, limited: Sequence[str], at: datetime
+) -> QuerySet[Any, tuple[Any, ...]]:
+    """Return the hard limits by the week and the day, then the balance and the limits that are
+    open, in one question: id, whether it is open, and the figures of a `_Figures`."""
+    names = [limit_budget_id(one, period) for one in limited for period in LIMIT_PERIODS]
+    wanted = [balance_budget_id(organization.pk), *names]
+    opened = budgets(organization, at).filter(budget_id__in=wanted).order_by()
     nothing = Value(0, output_field=BigIntegerField())
-    unused = short_period_hard_limits(organization).annotate(
+    unused = short_period_hard_limits(limited).annotate(
         is_open=Value(False), posted_nanos=nothing, pending_nanos=nothing, funded_nanos=nothing
     )
     columns = "budget_id", "is_open", "limit_nanos", "posted_nanos", "pending_nanos", "funded_nanos"
@@ -249,6 +330,12 @@ def grants(organization: Organization) -> QuerySet[CreditGrant]:
     """Return the organization's grants, newest first, with their accounts."""
     mine = CreditGrant.objects.filter(organization_id=organization.pk)
     return mine.select_related("account").order_by("-granted_at")
+
+
+def expired_grants(organization: Organization) -> QuerySet[CreditGrant]:
+    """Return the grants that expired with something left, the latest first."""
+    expired = CreditGrant.objects.filter(organization_id=organization.pk, expired_nanos__gt=0)
+    return expired.order_by("-expires_at")
 
 
 def grant_by_key(organization_id: str, idempotency_key: str) -> CreditGrant | None:

@@ -4,6 +4,7 @@
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +23,7 @@ from billing.reading.days import midnight
 from billing.reading.filters import EVERYTHING, Dimension, UsageFilters
 from billing.reading.sums import NOT_REQUESTS, Overview, Usage, UsageGroup, UsagePoint, UsageSums
 from control.catalog.models import Model, Variant
-from control.organizations.models import Organization
+from control.organizations.models import Organization, Project
 from control.pricing.models import Price
 
 EXPORT_PAGE = 2000
@@ -141,12 +142,16 @@ def overview(
     organization: Organization,
     now: datetime,
     *,
+    project: Project | None = None,
     filters: UsageFilters = EVERYTHING,
     with_money: bool = True,
 ) -> Overview:
-    """Return the organization's money, its newest requests, and its usage of this UTC day and
-    month. Where there is no request there is no usage to ask for."""
-    funds = credit.funds(organization, now) if with_money else None
+    """Return the money of an organization, or what a project of it may spend, the newest requests,
+    and the usage of this UTC day and month. Where there is no request there is no usage to ask
+    for."""
+    if project is not None:
+        filters = replace(filters, project_ids=(project.id,))
+    funds = credit.funds(organization, now, project=project) if with_money else None
     latest = recent_events(
         organization, now=now, filters=filters, limit=OVERVIEW_LATEST, with_money=with_money
     )
@@ -159,6 +164,7 @@ def overview(
         balance_nanos=funds.balance_nanos if funds else None,
         held_nanos=funds.held_nanos if funds else None,
         available_nanos=funds.available_nanos if funds else None,
+        binding_limit=funds.binding_limit if funds else None,
         latest=latest,
         today=_total(point for point in points if point.bucket_at == today),
         month=_total(of_month),

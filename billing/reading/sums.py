@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
+from billing.credit.selectors import LimitStatus
 from billing.following import latency
 from billing.metering.models import UsageCorrection, UsageEvent
 
@@ -112,14 +113,15 @@ class Overview:
     seconds ago.
 
     `held_nanos` is set aside for requests at work; `available_nanos` is what new requests may
-    still hold, None without any limit. All money is None, and nothing charged, for who may not see
-    it. `days` has the last days' sums in order, `models` this
-    month's by model, the dearest first; TTFT is of the last 24 hours.
+    still hold, None without any limit; `binding_limit` is the limit of which the least is left. All
+    money is None, and nothing charged, for who may not see it. `days` has the last days' sums in
+    order, `models` this month's by model, the dearest first; TTFT is of the last 24 hours.
     """
 
     balance_nanos: int | None
     held_nanos: int | None
     available_nanos: int | None
+    binding_limit: LimitStatus | None
     latest: list[Usage]
     today: UsageSums
     month: UsageSums

@@ -6,7 +6,7 @@ from math import ceil
 
 import msgspec
 
-from serving.contract.budget import BudgetKind, Period, kind_of, period_of
+from serving.contract.budget import BudgetKind, Period, kind_of, limited_id, period_of
 from serving.contract.money import format_dollars
 from serving.contract.records import DeploymentRecord
 from serving.contract.units import Tier
@@ -195,19 +195,38 @@ def _may_serve(deployment: DeploymentRecord, pool: Pool) -> bool:
 
 
 def no_money(refused: BudgetRefused, *, cost_nanos: int) -> NoMoney:
-    """Return the error for a budget that is used up: which, of how much, and when it renews."""
+    """Return the error for a budget that doesn't cover a request: which, of how much, what is left
+    of it, and when it renews. It is called used up only where nothing is left."""
     kind = kind_of(refused.budget_id) or "balance"
+    left_nanos, limit_nanos = refused.available_nanos, refused.limit_nanos
     if kind == "balance":
-        budget, renewal = "credit balance", "Add credits under Billing."
+        limit_nanos = None
+        budget, remedy = "credit balance", "Add credits under Billing."
     else:
-        of_whom = _OF_WHOM[kind]
-        amount = "" if refused.limit_nanos is None else f" of {format_dollars(refused.limit_nanos)}"
-        budget = f"{of_whom} {_EVERY[period_of(refused.budget_id)]} limit{amount}"
-        renewal = f"It renews at {refused.ends_at:%Y-%m-%d %H:%M} UTC."
-    return NoMoney(
-        refused.code, budget=f"{budget} ({refused.budget_id})", renewal=renewal,
-        cost_nanos=cost_nanos, available_nanos=refused.available_nanos,
-    )  # fmt: skip
+        amount = "" if limit_nanos is None else f" of {format_dollars(limit_nanos)}"
+        budget = f"{_OF_WHOM[kind]} {_EVERY[period_of(refused.budget_id)]} limit{amount}"
+        remedy = f"It renews at {refused.ends_at:%Y-%m-%d %H:%M} UTC."
+    budget, cost = f"your {budget} ({refused.budget_id})", format_dollars(cost_nanos)
+    if left_nanos > 0 or refused.held_nanos:
+        held = format_dollars(refused.held_nanos)
+        beside = f", beside {held} held by requests in progress" if refused.held_nanos else ""
+        message = (
+            f"This request could cost {cost}, and {format_dollars(left_nanos)} is left of"
+            f" {budget}{beside}. {remedy}"
+        )
+    else:
+        message = f"Y{budget[1:]} is used up: this request could cost {cost}. {remedy}"
+    metadata = {
+        "scope": kind,
+        "scope_id": limited_id(refused.budget_id),
+        "measure": "nanos",
+        "limit": limit_nanos,
+        "left": left_nanos,
+        "held": refused.held_nanos,
+        "wanted": cost_nanos,
+        "resets_at": refused.ends_at,
+    }
+    return NoMoney(message, refused.code, metadata)
 
 
 def usage_unavailable() -> Unavailable:

@@ -21,7 +21,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from serving.contract.money import format_dollars
 from serving.contract.records import Task
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -169,19 +168,15 @@ class HeadersTooLarge(ApiError):
 
 
 class NoMoney(ApiError):
-    """A budget in the chain is used up; SDKs hammer unless told that a retry is useless."""
+    """A budget in the chain doesn't cover the request; SDKs hammer unless told that a retry is
+    useless."""
 
     status = 429
     kind = "insufficient_quota"
 
-    def __init__(
-        self, code: str, *, budget: str, renewal: str, cost_nanos: int, available_nanos: int
-    ) -> None:
-        message = (
-            f"Your {budget} is used up: this request could cost {format_dollars(cost_nanos)},"
-            f" and {format_dollars(available_nanos)} is left. {renewal}"
-        )
-        super().__init__(message, code=code, headers=[(b"x-should-retry", b"false")])
+    def __init__(self, message: str, code: str, metadata: Mapping[str, Any]) -> None:
+        headers = [(b"x-should-retry", b"false")]
+        super().__init__(message, code=code, headers=headers, metadata=metadata)
 
 
 class RateLimited(ApiError):

@@ -46,7 +46,8 @@ class MoneyHeld(MoneyUnavailable):
 
 class BudgetRefused(Exception):
     """A budget of the chain has less than the request's worst case: `available_nanos` of its
-    `limit_nanos` (None where billing did not say), until it renews at `ends_at` (None: never)."""
+    `limit_nanos` (None where billing did not say), until it renews at `ends_at` (None: never).
+    Requests in progress hold `held_nanos` beside that."""
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class BudgetRefused(Exception):
         *,
         available_nanos: int,
         budget_id: str,
+        held_nanos: int = 0,
         limit_nanos: int | None = None,
         ends_at: datetime | None = None,
     ) -> None:
@@ -61,6 +63,7 @@ class BudgetRefused(Exception):
         self.code = code
         self.available_nanos = available_nanos
         self.budget_id = budget_id
+        self.held_nanos = held_nanos
         self.limit_nanos = limit_nanos
         self.ends_at = ends_at
 
@@ -236,6 +239,7 @@ def _why_wait(short: list[Purse], nanos: int, now: float) -> type[MoneyUnavailab
                 refusal.code,
                 available_nanos=available_nanos,
                 budget_id=purse.budget_id,
+                held_nanos=purse.held_nanos + refusal.held_nanos,
                 limit_nanos=refusal.limit_nanos,
                 ends_at=purse.ends_at,
             )

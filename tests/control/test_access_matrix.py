@@ -60,6 +60,8 @@ IN_ORGANIZATION = {
     "GET /billing-profile": MONEY,
     "PATCH /billing-profile": MONEY,
     "GET /costs": MONEY,
+    "GET /credit-balance": MONEY,
+    "GET /credit-grants": MONEY,
     "POST /credit-purchase-quotes": MONEY,
     "GET /credit-purchases": MONEY,
     "POST /credit-purchases": MONEY,
@@ -206,6 +208,7 @@ NO_SECRETS = {"spend_limit_nanos", "paid_min_nanos", "nanos_per_million_tokens"}
 """A limit is named to whoever is refused for it; what a tier takes, and a price, are published."""
 TELLS_MONEY = {
     f"GET {ORGANIZATION}/spending-limits": "limit_nanos",
+    f"GET {ORGANIZATION}/credit-balance": "balance_nanos",
     f"GET {ORGANIZATION}/rate-limits": "paid_nanos",
     f"GET {ORGANIZATION}/requests": "charged_usd",
     f"GET {ORGANIZATION}/requests/{{request_id}}": "amount_nanos",

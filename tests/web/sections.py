@@ -116,7 +116,7 @@ FORMS: dict[str, dict[str, Any]] = {
         "country": "DE", "currency": "USD", "paper": "a4",
     },
     "limits": {"owner": "{project_id}", "period": "day", "limit": "9", "enforcement": "hard"},
-    "limit": {"limit": "9", "enforcement": "hard"},
+    "limit": {"limit": "$9,000", "enforcement": "hard"},
     "rates": {"owner": "{project_id}", "requests_per_minute": "120"},
     "settings_rename": {"name": "Mine"},
     "settings_idempotency": {"idempotency_enabled": "1"},

@@ -1,14 +1,18 @@
 """The Billing page: what is left, topping up, methods, automatic top-ups, codes, payments."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from allauth.account.models import EmailAddress
+from django.core.exceptions import ValidationError
 from django.test import Client
 from django.utils import timezone
 
 from billing.alerts.models import DaySpend
+from billing.credit.models import GrantKind
+from billing.credit.services.grants import expire_grants, grant_credit
 from billing.credit.services.payments import record_payment
 from billing.payments.models import AutoTopUp, StripePayment
 from billing.payments.services.codes import make_code
@@ -23,6 +27,7 @@ from tests.fixtures.paying import (
     settle,
 )
 from web.console.base import address
+from web.console.billing.forms import CentsField
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
@@ -147,6 +152,19 @@ def test_a_bad_form_says_why_and_keeps_what_was_typed(
     assert not StripePayment.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("typed", "cents"),
+    [("$1,000.50", 100_050), ("1\u202f000,50", 100_050), ("$250", 25_000), (" 5 ", 500)],
+)
+def test_an_amount_is_taken_as_the_console_prints_it(typed: str, cents: int) -> None:
+    assert CentsField(least=500, most=5_000_000).clean(typed) == cents
+
+
+def test_an_amount_with_two_readings_names_both() -> None:
+    with pytest.raises(ValidationError, match=r"\$5\.00 or \$5,000\.00"):
+        CentsField(least=500, most=5_000_000).clean("5.000")
+
+
 def test_a_stripe_that_is_away_is_told_in_the_form(
     member: Client, org: SeededOrganization, stripe: StripeDouble
 ) -> None:
@@ -254,3 +272,44 @@ def test_the_runway_is_told(member: Client, org: SeededOrganization) -> None:
         actor=OPERATOR, reason="Wire", now=timezone.now(),
     )  # fmt: skip
     assert "7 days</dd>" in page(member, org)
+
+
+def expiring_credit(org: SeededOrganization, minutes: int, dollars: int, key: str) -> None:
+    now = timezone.now() - timedelta(hours=2)
+    grant_credit(
+        organization_id=org.id, kind=GrantKind.PROMOTIONAL, amount_nanos=dollars * 10**9,
+        idempotency_key=key, actor=OPERATOR, reason="gift", now=now,
+        expires_at=timezone.now() + timedelta(minutes=minutes),
+    )  # fmt: skip
+
+
+def test_credit_that_expires_is_listed_and_not_counted_on(
+    member: Client, org: SeededOrganization
+) -> None:
+    record_payment(
+        organization_id=org.id, amount_nanos=14 * 10**9, idempotency_key="pay", actor=OPERATOR,
+        reason="Wire", now=timezone.now(),
+    )  # fmt: skip
+    expiring_credit(org, 1, 500, "gift")
+    shown = page(member, org)
+    assert "$500.00</span> expires if it is not used" in shown
+    DaySpend.objects.create(
+        organization_id=org.id, day=timezone.now().date(), nanos=10**9, busiest_hour_nanos=10**9
+    )
+    shown = page(member, org)
+    kept = balance_cents(org) // 100 - 500
+    assert f"{kept} days" in shown
+    assert "will expire unused at this pace" in shown
+    assert "Promotional" in shown
+    assert "Prepaid" in shown
+
+
+def test_credit_that_expired_is_a_line_in_payments(member: Client, org: SeededOrganization) -> None:
+    where = url(org, "billing_payments")
+    assert "expired" not in member.get(where).content.decode().replace("credit that expired", "")
+    expiring_credit(org, -90, 500, "gift")
+    expire_grants(now=timezone.now())
+    shown = member.get(where).content.decode()
+    assert "Promotional credit expired" in shown
+    assert "-$500.00" in shown
+    assert '<span class="badge badge-warn">Expired</span>' in page(member, org)

@@ -30,7 +30,9 @@ from control.organizations.models import Project
 from control.permissions import Permission
 from web.console import one_time_secrets
 from web.console.base import PageContext, console_page
+from web.console.binding_limit import page_binding_limit
 from web.console.code_samples import CodeSamples
+from web.console.confirmations import is_confirmed, zero_limit_words
 from web.console.forms import apply_or_form_error
 
 LIFETIMES = {
@@ -274,11 +276,19 @@ def key_new(page: PageContext) -> HttpResponse:
         may_manage=page.may(Permission.API_KEYS_GRANT),
     )
     made: list[ApiKey] = []
-    if not form.is_valid() or not apply_or_form_error(
-        form, lambda: made.append(create(page, form))
+    if (
+        not form.is_valid()
+        or not may_create(page, form)
+        or not apply_or_form_error(form, lambda: made.append(create(page, form)))
     ):
         return page.render("console/key_new.html", {"form": form})
     return redirect(page.url("key_secret", made[0].id))
+
+
+def may_create(page: PageContext, form: ApiKeyCreateForm) -> bool:
+    """Return whether the new key's limit lets it work, or the member confirmed it."""
+    data = form.cleaned_data
+    return data["limit"] != 0 or is_confirmed(form, 0, zero_limit_words(data["name"]))
 
 
 @sensitive_variables("secret")
@@ -434,6 +444,7 @@ def render_key(
         "is_test": key.prefix.startswith("pen_test_"),
         "old": selectors.previous_secrets(key, now),
         "may_change": may_change(page, key),
+        "binding": page_binding_limit(page, key=key),
         "may_limit": page.may(Permission.LIMITS_WRITE),
         "sums": reading.usage_totals(
             page.organization,

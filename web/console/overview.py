@@ -8,9 +8,9 @@ from django.utils import timezone
 
 from billing.reading import selectors as reading
 from billing.reading.buckets import WIDTH, bucket_starts, floor
-from billing.reading.filters import UsageFilters
 from billing.reading.sums import UsageGroup, UsagePoint, UsageSums
 from web.console.base import PageContext, address, console_page
+from web.console.binding_limit import binding_limit_view
 from web.console.code_samples import CodeSamples
 from web.console.labels import IdLabels
 from web.console.past_due import notice_of
@@ -47,13 +47,16 @@ class ModelRow:
 def overview(page: PageContext) -> HttpResponse:
     """Show the first page of an organization."""
     now = timezone.now().astimezone(UTC)
-    names, filters = IdLabels(page), filters_of(page)
-    seen = reading.overview(page.organization, now, filters=filters, with_money=page.may_see_money)
+    names = IdLabels(page)
+    seen = reading.overview(
+        page.organization, now, project=page.project, with_money=page.may_see_money
+    )
     context = {
         "now": now,
         "notice": notice_of(page, now),
         "days": reading.OVERVIEW_DAYS,
         "seen": seen,
+        "binding": binding_limit_view(seen.binding_limit),
         "chart": chart_of(seen.days, now) if seen.latest else None,
         "kinds": kinds_of(seen.month),
         "cached_share": share(seen.month.cached_input_tokens, seen.month.input_tokens),
@@ -63,11 +66,6 @@ def overview(page: PageContext) -> HttpResponse:
         **links(page, now),
     }
     return page.render("console/overview.html", context)
-
-
-def filters_of(page: PageContext) -> UsageFilters:
-    """Return the chosen project as a filter."""
-    return UsageFilters(project_ids=(page.project.id,) if page.project else ())
 
 
 def chart_of(days: list[UsagePoint], now: datetime) -> Chart:

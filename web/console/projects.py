@@ -19,6 +19,7 @@ from control.organizations.projects import (
 )
 from control.permissions import Permission
 from web.console.base import PageContext, address, console_page
+from web.console.binding_limit import page_binding_limit
 from web.console.forms import apply_or_form_error
 from web.console.settings import NameTypedForm, OriginsForm, TitleForm
 
@@ -123,6 +124,8 @@ def render_project(
     context = {
         "project": project,
         "key_count": keys.keys(page.organization, project=project).count(),
+        "binding": page_binding_limit(page, project=project),
+        "may_limit": page.may(Permission.LIMITS_WRITE),
         "may_manage": page.may(Permission.PROJECTS_WRITE),
         "rename": rename or TitleForm(initial={"name": project.name}),
         "origins": origins or OriginsForm(project=project),

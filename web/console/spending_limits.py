@@ -19,17 +19,20 @@ from billing.alerts import selectors, services
 from billing.alerts.defaults import PERCENTS
 from billing.alerts.models import Alert, AlertSettings
 from billing.alerts.selectors import Standing
+from billing.alerts.wording import reached_percent
 from billing.reading.exports import plain_dollars
 from control.api_keys.models import ApiKey
 from control.errors import NotPermitted
 from control.forms import clean_dollars
 from control.limits import spending
 from control.limits.models import LimitPeriod
-from control.limits.spending import Owner, owner_names
+from control.limits.spending import Owner, SpendingLimitRow, owner_names
 from control.organizations.models import Project
 from control.permissions import Permission
-from serving.contract.budget import kind_of, limited_id, period_of
+from serving.contract.budget import kind_of, limit_budget_id, limited_id, period_of
+from serving.contract.money import format_dollars
 from web.console.base import PageContext, console_page
+from web.console.confirmations import is_confirmed, limit_consequence
 from web.console.forms import apply_or_form_error
 
 PERIODS = {
@@ -132,6 +135,14 @@ ALERTS = {
     "day": _("%(percent)s %% of the daily spending limit of %(name)s"),
 }
 """The text of a limit's alert, by the limit's period."""
+EVENTS = {
+    ("spending.unusual", "hour"): _("Spending in an hour far above the usual"),
+    ("spending.unusual", "day"): _("Spending in a day far above the usual"),
+    ("balance.low", "empty"): _("The balance is used up"),
+    ("balance.low", "amount"): _("The balance is low"),
+    ("balance.low", "runway"): _("The balance is low"),
+}
+"""The text of other alerts, by kind and rule."""
 ALERTS_MAX = 10
 WARN_PERCENT = 80
 
@@ -204,11 +215,6 @@ def limits_view(
     )
 
 
-def owners_of(page: PageContext) -> list[tuple[str, Any]]:
-    """Return the owners that may have limits, as the choices of a drop-down."""
-    return choices(spending.limit_owners(page.organization, page.projects))
-
-
 def choices(owners: list[Owner]) -> list[tuple[str, Any]]:
     """Return owners as the choices of a drop-down."""
     projects = [(one.id, one.name) for one in owners if isinstance(one, Project)]
@@ -239,20 +245,18 @@ def alert_rows(page: PageContext) -> list[AlertRow]:
 
 def words_of(alert: Alert, names: dict[str, str]) -> str:
     """Return the text of an alert, in one line."""
-    if alert.kind == "spending.unusual":
-        if alert.rule == "hour":
-            return gettext("Spending in an hour far above the usual")
-        return gettext("Spending in a day far above the usual")
-    if alert.kind == "balance.low":
-        if alert.rule == "empty":
-            return gettext("The balance is used up")
-        return gettext("The balance is low")
-    kind = kind_of(alert.budget_id)
+    if event := EVENTS.get((alert.kind, alert.rule)):
+        return str(event)
+    if alert.kind == "credit.expiring":
+        return gettext("%(amount)s of credit expires soon") % {
+            "amount": format_dollars(alert.figures["remaining_nanos"])
+        }
+    kind, percent = kind_of(alert.budget_id), reached_percent(alert.figures)
     if kind in {None, "balance"}:
-        return gettext("%(percent)s %% of the credit line") % {"percent": alert.rule}
+        return gettext("%(percent)s %% of the credit line") % {"percent": percent}
     name = names.get(limited_id(alert.budget_id), limited_id(alert.budget_id))
     words = str(ALERTS[period_of(alert.budget_id)])
-    return words % {"percent": alert.rule, "name": name}
+    return words % {"percent": percent, "name": name}
 
 
 @console_page("limits")
@@ -261,8 +265,9 @@ def limits(page: PageContext) -> HttpResponse:
     require_money(page)
     form = None
     if page.request.method == "POST":
-        form = SpendingLimitForm(page.request.POST, owners=owners_of(page))
-        if form.is_valid() and add(page, form):
+        owners = spending.limit_owners(page.organization, page.projects)
+        form = SpendingLimitForm(page.request.POST, owners=choices(owners))
+        if form.is_valid() and may_add(page, form, owners) and add(page, form):
             messages.success(page.request, gettext("The limit is in force within a second."))
             return redirect(page.url("limits"))
     return render_limits(page, add=form)
@@ -286,7 +291,11 @@ def limit(page: PageContext, limit_id: str) -> HttpResponse:
     require_money(page)
     standing = selectors.standing(page.organization, limit_id, timezone.now())
     form = SpendingLimitTermsForm(page.request.POST or None, initial=terms_of(standing))
-    if form.is_valid() and apply_or_form_error(form, lambda: change(page, form, limit_id)):
+    if (
+        form.is_valid()
+        and may_change(page, form, standing.limit)
+        and apply_or_form_error(form, lambda: change(page, form, limit_id))
+    ):
         messages.success(page.request, gettext("The limit is changed, effective at once."))
         return redirect(page.url("limits"))
     context = {
@@ -321,6 +330,31 @@ def render_limits(
     view = limits_view(page, timezone.now(), add=add, alerts=alerts)
     status = 400 if (add and add.errors) or (alerts and alerts.errors) else 200
     return page.render("console/billing/limits.html", {"limits": view}, status)
+
+
+def may_add(page: PageContext, form: SpendingLimitForm, owners: list[Owner]) -> bool:
+    """Return whether a new limit stops no work, or the member confirmed it."""
+    data = form.cleaned_data
+    [name] = [owner.name for owner in owners if owner.id == data["owner"]]
+    return stops_nothing(page, form, limit_budget_id(data["owner"], data["period"]), name)
+
+
+def may_change(page: PageContext, form: SpendingLimitTermsForm, before: SpendingLimitRow) -> bool:
+    """Return whether a changed limit stops no more than before, or the member confirmed it."""
+    if before.is_hard and before.limit_nanos <= form.cleaned_data["limit"]:
+        return True
+    return stops_nothing(page, form, before.budget_id, before.name)
+
+
+def stops_nothing(
+    page: PageContext, form: SpendingLimitTermsForm, budget_id: str, name: str
+) -> bool:
+    """Return whether the form's limit refuses no request yet, or the member confirmed it."""
+    if not form.is_hard:
+        return True
+    nanos = form.cleaned_data["limit"]
+    stops = limit_consequence(page.organization, budget_id, name, nanos, timezone.now())
+    return is_confirmed(form, nanos, stops)
 
 
 def add(page: PageContext, form: SpendingLimitForm) -> bool:

@@ -55,9 +55,9 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('organization_id', models.CharField(max_length=64)),
-                ('kind', models.CharField(choices=[('spending_limit.reached', 'Spending limit reached'), ('balance.low', 'Balance low'), ('spending.unusual', 'Unusual spending')], max_length=40)),
+                ('kind', models.CharField(choices=[('spending_limit.reached', 'Spending limit reached'), ('balance.low', 'Balance low'), ('spending.unusual', 'Unusual spending'), ('credit.expiring', 'Credit expires soon')], max_length=40)),
                 ('budget_id', models.CharField(db_collation='C', max_length=80)),
-                ('rule', models.CharField(max_length=20)),
+                ('rule', models.CharField(max_length=64)),
                 ('starts_at', models.DateTimeField()),
                 ('created_at', models.DateTimeField()),
                 ('ended_at', models.DateTimeField(blank=True, null=True)),

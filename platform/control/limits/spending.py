@@ -170,9 +170,9 @@ def short_period_limit_ids(limited: Collection[str]) -> dict[str, tuple[str, ...
     return found
 
 
-def short_period_hard_limits(organization: Organization) -> QuerySet[SpendingLimit]:
-    """Return an organization's own hard weekly and daily limits."""
-    return SpendingLimit.objects.filter(limited_id=organization.id, is_hard=True)
+def short_period_hard_limits(limited: Collection[str]) -> QuerySet[SpendingLimit]:
+    """Return the hard weekly and daily limits of organizations, projects or keys."""
+    return SpendingLimit.objects.filter(limited_id__in=limited, is_hard=True)
 
 
 def soft_limit_ids(budget_ids: Collection[str]) -> set[str]:

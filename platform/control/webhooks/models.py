@@ -18,6 +18,7 @@ DESCRIPTION_MAX = 200
 REASON_MAX = 200
 EVENT_TYPES = {
     "balance.low": _("The credit balance fell below an alert threshold or was used up."),
+    "credit.expiring": _("Credit expires soon."),
     "spending_limit.reached": _("Spending reached a percentage of a limit."),
     "spending.unusual": _("Spending is far above the usual amount."),
     "invoice.finalized": _("An invoice was issued."),

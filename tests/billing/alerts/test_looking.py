@@ -7,6 +7,7 @@ import pytest
 from billing.alerts import looking
 from billing.alerts.models import Alert, DaySpend
 from billing.alerts.opening import open_soft_budgets
+from billing.alerts.selectors import runway_days
 from billing.alerts.services import choose_alerts, choose_percents
 from billing.credit.selectors import budget, key_at
 from billing.credit.services.budgets import open_budgets, set_limits
@@ -16,7 +17,7 @@ from control.organizations.models import BillingMode
 from control.organizations.services import set_organization_terms
 from control.permissions import Actor
 from serving.contract.budget import limit_budget_id
-from tests.fixtures.spending import charge_to
+from tests.fixtures.spending import charge_to, follow, settle
 from tests.fixtures.usage import NOW, give_credit
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -152,6 +153,27 @@ def test_a_balance_is_low_below_three_days_of_the_last_weeks_pace(customer):
     assert looking.low(NOW) == []
     charge_to(customer, 11 * DOLLAR)
     assert [one.rule for one in looking.low(NOW)] == ["runway"]
+
+
+@pytest.mark.parametrize(
+    ("expires_in", "kept", "is_low"),
+    [
+        (timedelta(minutes=1), 30, True),  # a charge of a dollar leaves 29, and the 500 are gone
+        (timedelta(minutes=1), 31, False),
+        (timedelta(days=1), 20, True),  # ten of the 500 are used by then
+        (timedelta(days=1), 21, False),
+        (timedelta(days=4), 2, False),
+    ],
+)
+def test_credit_that_expires_unused_is_not_counted_as_left(customer, expires_in, kept, is_low):
+    day_of(customer, 0, 10 * DOLLAR)
+    give_credit(customer, kept * DOLLAR)
+    charge_to(customer, DOLLAR)
+    follow(customer, DOLLAR)
+    settle(customer)
+    give_credit(customer, 500 * DOLLAR, expires_at=NOW + expires_in)
+    assert [one.rule for one in looking.low(NOW)] == ["runway"] * is_low
+    assert (runway_days(customer.id, 10 * DOLLAR, NOW) < 3) == is_low
 
 
 def test_a_young_customers_pace_is_of_the_days_they_have(customer):

@@ -10,10 +10,12 @@ from allauth.account.models import EmailAddress
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from billing.alerts import looking, telling
+from billing.alerts import looking, selectors, telling
 from billing.alerts.models import Alert, DaySpend
+from billing.alerts.services import choose_alerts
 from billing.alerts.spending import sum_days
 from billing.alerts.tasks import look_at_budgets, look_at_spending
+from billing.credit.models import GrantKind
 from billing.invoicing.models import BillingProfile
 from billing.metering.ingest import ingest
 from control.accounts.models import User
@@ -24,8 +26,9 @@ from control.permissions import Actor
 from control.webhooks.models import WebhookEndpoint, WebhookEvent
 from tests.billing.alerts.test_looking import DOLLAR, day_of, spend
 from tests.fixtures.mails import delivered, html_of
-from tests.fixtures.spending import charge_to
+from tests.fixtures.spending import charge_to, follow, settle
 from tests.fixtures.usage import NOW, give_credit, make_batch, make_event, roll_up
+from web.console.spending_limits import words_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 OPERATOR = Actor.for_system("tests")
@@ -61,6 +64,33 @@ def test_a_budget_that_is_reached_is_mailed_to_who_looks_after_the_money(custome
     assert telling.look(now=NOW) == 0
 
 
+@pytest.mark.parametrize(
+    ("cents", "threshold", "percent"),
+    [(500, 50, 50), (730, 50, 73), (999, 80, 99), (2050, 100, 205)],
+)
+def test_mail_webhook_and_page_say_the_share_that_their_figures_have(
+    customer, cents, threshold, percent
+):
+    seat(customer)
+    WebhookEndpoint.objects.create(
+        organization=customer.organization, url="https://a.example",
+        event_types=["spending_limit.reached"],
+    )  # fmt: skip
+    spend(limit(customer), cents * DOLLAR // 100)
+    assert telling.look(now=NOW) == 1
+    (mail,) = delivered()
+    reached = f"{percent}% of the daily spending limit of the organization Acme"
+    assert mail.subject == f"{reached} reached"
+    for text in (mail.body, html_of(mail)):
+        assert f"{percent}%" in text
+        assert f"This alert is set at {threshold}%." in text
+    data = json.loads(WebhookEvent.objects.get().body)["data"]
+    assert (data["percent"], data["spent_percent"]) == (threshold, percent)
+    (alert,) = selectors.alerts(customer.organization)
+    assert words_of(alert, {customer.id: "Acme"}).startswith(f"{percent} % of the daily")
+    assert selectors.standings(customer.organization, NOW)[0].percent == percent
+
+
 def test_whom_the_billing_profile_names_is_told_beside_them_once(customer):
     owner = seat(customer)
     BillingProfile.objects.create(
@@ -88,7 +118,7 @@ def test_a_soft_budgets_mail_says_that_nothing_is_refused(customer):
     spend(name, 11 * DOLLAR)
     telling.look(now=NOW)
     [mail] = delivered()
-    assert mail.subject == "100% of the daily spending limit of the organization Acme reached"
+    assert mail.subject == "110% of the daily spending limit of the organization Acme reached"
     assert "no requests are refused" in mail.body
 
 
@@ -255,3 +285,78 @@ def test_however_many_budgets_there_are_no_transaction_is_long(customer, outside
     monkeypatch.setattr(telling, "tell", tell)
     assert telling.tell_all(looking.reached, now=NOW) == 1
     assert len(delivered()) == 6
+
+
+def expiring(customer, days, nanos=5 * DOLLAR, **more):
+    return give_credit(customer, nanos, expires_at=NOW + timedelta(days=days), **more)
+
+
+def test_credit_that_expires_soon_is_told_once_for_each_grant(customer, outsider):
+    people = {seat(customer, role) for role in ("owner", "billing")}
+    seat(customer, "developer")
+    WebhookEndpoint.objects.create(
+        organization=customer.organization, url="https://a.example", event_types=["credit.expiring"]
+    )
+    give_credit(customer, 3 * DOLLAR)
+    give_credit(outsider, DOLLAR)
+    later = expiring(customer, 10)
+    assert telling.look(now=NOW) == 0
+    expiring(customer, 6, kind=GrantKind.PROMOTIONAL)
+    soonest = expiring(customer, 1)
+    charge_to(customer, DOLLAR)
+    assert telling.look(now=NOW) == 2
+    assert telling.look(now=NOW) == 0
+    mails = delivered()
+    assert {address for one in mails for address in one.to} == people
+    assert {one.subject for one in mails} == {
+        "$4.00 of prepaid credit of Acme expires soon",
+        "$5.00 of promotional credit of Acme expires soon",
+    }
+    for mail in mails:
+        day = "22 November 2026" if "$4.00" in mail.subject else "27 November 2026"
+        assert day in mail.body
+        assert day in html_of(mail)
+    told = [json.loads(each.body)["data"] for each in WebhookEvent.objects.all()]
+    [data] = [each for each in told if each["credit_grant_id"] == soonest.id]
+    assert (data["remaining_nanos"], data["credit_kind"]) == (4 * DOLLAR, "prepaid")
+    assert data["expires_at"] == (NOW + timedelta(days=1)).isoformat()
+    assert telling.look(now=NOW + timedelta(days=4)) == 1
+    assert Alert.objects.latest("id").rule == later.id
+
+
+@pytest.mark.parametrize("is_posted", [False, True])
+def test_credit_that_is_used_up_is_not_told_to_expire(customer, is_posted):
+    seat(customer)
+    expiring(customer, 1)
+    charge_to(customer, 5 * DOLLAR)
+    if is_posted:
+        follow(customer, 5 * DOLLAR, before=NOW + timedelta(days=1))
+        settle(customer)
+    assert looking.expiring(NOW) == []
+
+
+def test_credit_of_many_is_told_page_by_page(customer, outsider, monkeypatch):
+    monkeypatch.setattr(looking, "BUDGETS_MAX", 1)
+    for one in (customer, outsider):
+        seat(one)
+        expiring(one, 1)
+        expiring(one, 2)
+    charge_to(min(customer, outsider, key=lambda one: one.id), 10 * DOLLAR)
+    assert telling.tell_all(looking.expiring, now=NOW) == 2
+
+
+def test_the_mail_of_a_low_balance_knows_what_expires(customer):
+    """Of the $500 that expire in a minute next to nothing is used; $14.99 last for 7 days."""
+    seat(customer)
+    choose_alerts(
+        actor=OPERATOR, organization=customer.organization, low_balance_nanos=600 * DOLLAR,
+        low_runway_days=None, unusual_factor=None,
+    )  # fmt: skip
+    give_credit(customer, 1499 * DOLLAR // 100)
+    give_credit(customer, 500 * DOLLAR, expires_at=NOW + timedelta(minutes=1))
+    DaySpend.objects.create(
+        organization_id=customer.id, day=NOW.date(), nanos=2 * DOLLAR, busiest_hour_nanos=DOLLAR
+    )
+    charge_to(customer, DOLLAR)
+    telling.tell_all(looking.low, now=NOW)
+    assert "it lasts 7 days" in delivered()[0].body

@@ -166,7 +166,10 @@ def test_credit_is_granted_once_for_each_key(script: Script, org: SeededOrganiza
     assert (first.status_code, again.status_code) == (201, 201)
     assert first.json()["id"] == again.json()["id"] == CreditGrant.objects.get().id
     assert script("post", grants, {**body, "amount_nanos": 5}, **key).status_code == 409
-    assert script("get", f"organizations/{org.id}/balance").json()["balance_nanos"] == 10**9
+    for shown in (first.json(), script("get", grants).json()["data"][0]):
+        assert (shown["state"], shown["remaining_nanos"]) == ("active", 10**9)
+    balance = script("get", f"organizations/{org.id}/balance").json()
+    assert (balance["balance_nanos"], balance["binding_limit"]["period"]) == (10**9, "lifetime")
 
 
 def test_a_post_with_an_idempotency_key_happens_once(script: Script) -> None:

@@ -15,6 +15,7 @@ from serving.contract.ids import new_id
 from serving.contract.lease import Ask, Granted
 from serving.contract.prompt import BYTE_TOKENS, PromptBound
 from serving.contract.records import OrganizationRecord, ProjectRecord
+from serving.gateway.admission import no_money
 from serving.usage import treasury
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
@@ -72,10 +73,41 @@ async def test_a_refusal_says_which_limit_of_how_much_and_when_it_renews(
     error = body["error"]
     assert (reply.status, error["type"]) == (429, "insufficient_quota")
     assert error["code"] == f"{kind}_spend_limit_exceeded"
-    assert f"Your {words} ({budget_id}) is used up" in error["message"]
     ends = {period_end(budget_id, period_start(budget_id, at)) for at in (began, datetime.now(UTC))}
     assert any(f"renews at {at:%Y-%m-%d} 00:00 UTC" in error["message"] for at in ends)
+    assert f"and $0.00005 is left of your {words} ({budget_id})." in error["message"]
+    assert "used up" not in error["message"]
     assert reply.headers["x-should-retry"] == "false"
+    figures = error["metadata"]
+    assert (figures["scope"], figures["scope_id"]) == (kind, budget_id.split(":")[1])
+    assert (figures["limit"], figures["left"], figures["held"]) == (50_000, 50_000, 0)
+    assert figures["wanted"] > figures["left"]
+    assert datetime.fromisoformat(figures["resets_at"]) in ends
+
+
+@pytest.mark.parametrize(
+    ("left_nanos", "held_nanos", "words"),
+    [
+        (0, 0, "Your project's daily limit of $0.001 (limit:proj_a:day) is used up: this request"),
+        (1, 0, "and $0.000000001 is left of your project's daily limit of $0.001"),
+        (790_000, 0, "and $0.00079 is left of your project's daily limit of $0.001"),
+        (0, 210_000, "$0.00 is left of your project's daily limit of $0.001 (limit:proj_a:day),"
+            " beside $0.00021 held by requests in progress."),
+    ],
+)  # fmt: skip
+def test_a_limit_is_called_used_up_only_where_nothing_of_it_is_left(
+    left_nanos: int, held_nanos: int, words: str
+) -> None:
+    budget_id = "limit:proj_a:day"
+    refused = treasury.BudgetRefused(
+        "project_spend_limit_exceeded", available_nanos=left_nanos, budget_id=budget_id,
+        held_nanos=held_nanos, limit_nanos=1_000_000, ends_at=datetime(2026, 11, 29, tzinfo=UTC),
+    )  # fmt: skip
+    error = no_money(refused, cost_nanos=10**9)
+    assert words in error.message
+    assert ("used up" in error.message) == (left_nanos == held_nanos == 0)
+    assert "could cost $1.00" in error.message
+    assert error.message.endswith("It renews at 2026-11-29 00:00 UTC.")
 
 
 async def test_money_on_its_way_from_another_gateway_is_worth_a_retry(

@@ -97,8 +97,9 @@ async def test_what_could_never_come_back_is_not_waited_for(
 ) -> None:
     billing.limits[BALANCE] = 1_000
     held = await money.hold(600)
-    with pytest.raises(BudgetRefused):
+    with pytest.raises(BudgetRefused) as refused:
         await money.hold(1_001, patience_seconds=60)
+    assert (refused.value.available_nanos, refused.value.held_nanos) == (400, 600)
     with pytest.raises(MoneyHeld):
         await money.hold(700)
     waiting = asyncio.create_task(money.hold(700, patience_seconds=60))

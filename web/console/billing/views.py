@@ -29,6 +29,7 @@ from web.console.base import PageContext, console_page
 from web.console.billing.balance import balance_forecast
 from web.console.billing.forms import NEW_METHOD, AutoTopUpForm, PromoCodeForm, TopUpForm
 from web.console.billing.payments import payment_rows
+from web.console.binding_limit import binding_limit_view
 from web.console.forms import apply_or_form_error
 from web.console.past_due import notice_of
 
@@ -198,9 +199,11 @@ def render_billing(
     now, has_stripe = timezone.now(), settings.CONFIG.stripe is not None
     methods = list(methods_of(page)) if has_stripe else []
     saved = selectors.auto_top_up(page.organization.id) if has_stripe else None
+    forecast = balance_forecast(page.organization, now)
     context = {
         "notice": notice_of(page, now),
-        "runway": balance_forecast(page.organization, now),
+        "runway": forecast,
+        "binding": binding_limit_view(forecast.binding_limit),
         "has_stripe": has_stripe,
         "is_test": mode() == "test",
         "bank_details": "" if has_stripe else bank_details(page),
