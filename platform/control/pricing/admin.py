@@ -25,7 +25,12 @@ from control.errors import ServiceError
 from control.permissions import Actor
 from control.pricing import selectors, services
 from control.pricing.models import Price, PriceBook
-from control.pricing.price_changes import PriceChange, changes_in, confirmation_phrase
+from control.pricing.price_changes import (
+    PriceChange,
+    changes_in,
+    confirmation_phrase,
+    examples,
+)
 
 BAND = ("variant", "tier", "input_tokens_min")
 """The fields that identify a band; a price with other values is another price."""
@@ -210,9 +215,10 @@ def publish_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Ht
     table = {"headers": HEADERS, "rows": [change_row(change) for change in changes]}
     warning = gettext("Once published, the book never changes; only another one can supersede it.")
     title = gettext("Publish %(book)s") % {"book": book}
+    words = " ".join([audience(book), *examples(changes), warning])
     return _page(
-        admin, request, book, title=title, form=form, table=table,
-        words=f"{audience(book)} {warning}", button=gettext("Publish"),
+        admin, request, book, title=title, form=form, table=table, words=words,
+        button=gettext("Publish"),
     )  # fmt: skip
 
 
@@ -240,7 +246,7 @@ def cancel_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Htt
 def change_row(change: PriceChange) -> tuple[str, str, str, str]:
     """Return a change as a row of the page's table."""
     if change.is_unusual:
-        mark = format_html(UNUSUAL, gettext("unusual"))
+        mark = format_html(UNUSUAL, gettext("unusual: %(why)s") % {"why": change.reason})
         return (change.subject, change.old, change.new, mark)
     note = gettext("unchanged") if change.old_nanos == change.new_nanos else ""
     return (change.subject, change.old, change.new, note)

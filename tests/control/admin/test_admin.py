@@ -40,11 +40,11 @@ from tests.fixtures.organizations import (
 from tests.fixtures.routes import routes
 
 DOLLARS = {
-    "input_nanos": "0.00000015",
-    "cached_input_nanos": "0.000000075",
-    "output_nanos": "0.0000006",
+    "input_nanos": "0.15",
+    "cached_input_nanos": "0.075",
+    "output_nanos": "0.60",
 }
-METERS = {"input_nanos": 150, "cached_input_nanos": 75, "output_nanos": 600}
+METERS = {"input_nanos": 150_000_000, "cached_input_nanos": 75_000_000, "output_nanos": 600_000_000}
 PAGES = [
     "limits_spendinglimit",
     "limits_usagetier", "limits_ratelimitoverride", "limits_organizationusagetier",
@@ -210,7 +210,7 @@ def test_a_refusal_is_a_message(operator: Client, variant: Variant) -> None:
 
 def test_a_price_book_is_filled_and_published(operator: Client, variant: Variant) -> None:
     book = pricing.draft_book(actor=OPERATOR, name="Draft")
-    row = {f"prices-0-{name}": value for name, value in METERS.items()}
+    row = {f"prices-0-{name}": value for name, value in DOLLARS.items()}
     row |= {"prices-0-variant": variant.id, "prices-0-tier": "default", "prices-0-book": book.id}
     row |= {"prices-0-input_tokens_min": 0}
     save(operator, book, **row, **{"prices-TOTAL_FORMS": 1})
@@ -238,11 +238,11 @@ def test_the_publish_page_shows_old_and_new_and_asks_for_words(
     pricing.set_price(actor=OPERATOR, book=first, variant=variant, **METERS)
     pricing.publish_book(actor=OPERATOR, book=first)
     book = pricing.draft_book(actor=OPERATOR, name="Summer")
-    dear = METERS | {"output_nanos": 6_000}
+    dear = METERS | {"output_nanos": 6_000_000_000}
     pricing.set_price(actor=OPERATOR, book=book, variant=variant, **dear)
     page = operator.get(decide(book, "publish")).content.decode()
     sentence = "publish Summer with 1 unusual price"
-    assert all(each in page for each in ("$0.0000006", "$0.000006", "unusual", sentence))
+    assert all(each in page for each in ("$0.60", "$6.00", "unusual", sentence))
     empty = {"effective_at_0": "", "effective_at_1": ""}
     refused = operator.post(decide(book, "publish"), empty | {"confirmation": "yes"})
     assert "type as confirmation" in refused.content.decode()
@@ -296,7 +296,7 @@ def test_a_price_moved_to_another_band_leaves_none_behind(
     save(operator, book, **row, **{"prices-TOTAL_FORMS": 1, "prices-INITIAL_FORMS": 1})
     moved = book.prices.get()
     assert (moved.tier, moved.input_tokens_min) == ("flex", 200)
-    assert (moved.input_nanos, moved.output_nanos) == (150, 600)
+    assert (moved.input_nanos, moved.output_nanos) == (150_000_000, 600_000_000)
 
 
 def test_a_published_book_is_looked_at_only(operator: Client, variant: Variant) -> None:
