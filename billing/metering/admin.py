@@ -13,7 +13,6 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action
 
-from billing.credit.decisions import Decision, ReasonForm, decide
 from billing.metering.alarm_words import words_of
 from billing.metering.alarms_page import AlarmsPage
 from billing.metering.batch import AGE_MAX
@@ -28,6 +27,7 @@ from billing.metering.models import DeadLetter, Tally, UsageCorrection, UsageEve
 from billing.metering.release_page import ReleaseGatewayPage
 from billing.metering.services import book_again, dismiss
 from control.admin.base import ReadOnlyAdmin
+from control.admin.decisions import Decision, ReasonForm, decide
 from control.admin.fields import displayed, dollars, milliseconds
 
 

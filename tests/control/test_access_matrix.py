@@ -171,6 +171,7 @@ OPERATORS = {
     "POST /admin/variants": CATALOG,
     "GET /admin/variants/{variant_id}": READ,
     "PATCH /admin/variants/{variant_id}": CATALOG,
+    "GET /admin/variants/{variant_id}/publish": READ,
     "POST /admin/variants/{variant_id}/publish": CATALOG,
     "POST /admin/variants/{variant_id}/withdraw": CATALOG,
 }

@@ -9,12 +9,12 @@ from rest_framework.response import Response
 from control.api.idempotency import idempotent
 from control.api.operator_views import OperatorApiView, OperatorSerializer, RowSerializer
 from control.audit.operator_access import record_organization_view
+from control.forms import REASON_MAX
 from control.organizations import selectors, services
 from control.organizations.models import Organization, OrganizationStatus
 from control.permissions import Permission
 
 TERMS = ("billing_mode", "spend_limit_nanos", "weight")
-REASON_MAX = 200
 
 
 class AdminOrganizationSerializer(RowSerializer):

@@ -204,8 +204,7 @@ def test_a_model_is_added_and_closed_to_others(operator: Client, org: SeededOrga
 
 
 def test_a_refusal_is_a_message(operator: Client, variant: Variant) -> None:
-    quantized = make_variant(variant.model, "int8", parent=variant)
-    assert "needs a quality report" in act(operator, quantized, "publish")
+    assert "is the default" in act(operator, variant, "withdraw")
 
 
 def test_a_price_book_is_filled_and_published(operator: Client, variant: Variant) -> None:
