@@ -129,7 +129,8 @@ async def test_a_key_that_the_gateway_has_yet_to_hear_of_is_waited_for(
 
 REFUSALS = [
     (429, "credit_balance_exhausted", "balance is used up"),
-    (503, "model_unavailable", "No replica of this model is ready"),
+    (503, "model_unavailable", "No replica of this model is running"),
+    (503, "model_loading", "This model is loading"),
     (503, "server_is_overloaded", "All replicas are busy"),
     (400, "context_length_exceeded", "do not fit the model's context"),
     (418, "teapot", "short and stout"),

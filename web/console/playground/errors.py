@@ -23,8 +23,10 @@ WORDS = {
     ),
     "model_not_found": _("This model is not available to your organization. Choose another one."),
     "model_unavailable": _(
-        "No replica of this model is ready: it may still be starting."
-        " Try again in a few seconds, or choose another variant."
+        "No replica of this model is running. Try again later, or choose another variant."
+    ),
+    "model_loading": _(
+        "This model is loading. Try again in a few seconds, or choose another variant."
     ),
     "server_is_overloaded": _("All replicas are busy. Try again in a few seconds."),
     "rate_limit_exceeded": _("Your rate limit is reached. Wait a moment, then try again."),
