@@ -21,12 +21,15 @@ from control.admin.base import OperatorAdmin, ReadOnlyAdmin, row_url
 from control.admin.decisions import Decision, decide
 from control.admin.fields import indented
 from control.catalog import selectors, services
+from control.catalog.failures import failures
 from control.catalog.fleet_status import fleet_status
-from control.catalog.models import Deployment, Model, QualityReport, Variant
+from control.catalog.models import Deployment, Model, QualityReport, ReplicaFailure, Variant
 from control.catalog.publication import Requirement, RequirementCode, requirements
 from control.forms import REASON_MAX
 from control.permissions import Actor
 
+FAILURES_SHOWN = 5
+FAILURE = '<div>{} · <a class="text-primary-600 dark:text-primary-500" href="{}">{}</a> · {}</div>'
 LINK = '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>'
 NAMES: dict[RequirementCode, "StrOrPromise"] = {
     "weights": _("Weights"),
@@ -262,7 +265,15 @@ class DeploymentAdmin(VariantAdminMixin):
     list_select_related = ("variant__model",)
     list_filter = ("engine",)
     fieldsets = (
-        (None, {"fields": ("variant", "engine", "dedicated_to", "live_replicas", "replicas")}),
+        (
+            None,
+            {
+                "fields": (
+                    *("variant", "engine", "dedicated_to", "live_replicas", "replicas"),
+                    "recent_failures",
+                )
+            },
+        ),
         (
             _("Size"),
             {
@@ -284,7 +295,7 @@ class DeploymentAdmin(VariantAdminMixin):
             },
         ),
     )
-    readonly_fields = ("live_replicas", "replicas")
+    readonly_fields = ("live_replicas", "replicas", "recent_failures")
     dollars_help = {
         "hourly_cost_nanos": _(
             "What one replica costs per hour, in dollars. Leave empty if unknown."
@@ -317,6 +328,30 @@ class DeploymentAdmin(VariantAdminMixin):
             for each in fleet_status().of(row.id)
         )
         return format_html_join("", "<div>{} · {} {}</div>", lines) or gettext("none")
+
+    @admin.display(description=_("Recent failures"))
+    def recent_failures(self, row: Deployment) -> str:
+        """Return the last failures of its replicas, each with its reason."""
+        lines = (
+            (
+                f"{each.noticed_at:%Y-%m-%d %H:%M} UTC",
+                row_url("admin:catalog_replicafailure_change", each.replica_id),
+                each.replica_id,
+                each.reason,
+            )
+            for each in failures(row)[:FAILURES_SHOWN]
+        )
+        return format_html_join("", FAILURE, lines) or gettext("none")
+
+
+@admin.register(ReplicaFailure)
+class ReplicaFailureAdmin(ReadOnlyAdmin):
+    """Replicas that failed, the newest first."""
+
+    list_display = ("replica_id", "deployment", "reason", "noticed_at")
+    list_select_related = ("deployment__variant__model",)
+    search_fields = ("=replica_id", "=deployment__id", "reason")
+    fields = ("replica_id", "deployment", "reason", "started_at", "noticed_at")
 
 
 def skills_table(report: QualityReport) -> str:

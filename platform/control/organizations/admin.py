@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.admin import TabularInline
 
 from control.accounts.models import User
-from control.admin.base import OperatorAdmin, ReadOnlyAdmin, operator
+from control.admin.base import OperatorAdmin, ReadOnlyAdmin, operator, row_url
 from control.admin.fields import NOTHING, dollars
 from control.organizations.models import Membership, Organization, Project
 from control.organizations.selectors import organizations
@@ -170,6 +170,15 @@ class OrganizationOwnedAdmin(OperatorAdmin):
 
     @admin.display(description=_("Organization"), empty_value=NOTHING)
     def owner(self, row: Any) -> str:
-        """Return the organization's name, or its id if it has no row."""
-        name = row.owner_name or row.organization_id
-        return name and format_html('<span title="{}">{}</span>', row.organization_id, name)
+        """Return the organization's name with a link to it, or its id if it has no row."""
+        if not row.owner_name:
+            return row.organization_id
+        url = organization_url(row.organization_id)
+        return format_html(
+            '<a href="{}" title="{}">{}</a>', url, row.organization_id, row.owner_name
+        )
+
+
+def organization_url(organization_id: str) -> str:
+    """Return the address of an organization's page."""
+    return row_url("admin:organizations_organization_change", organization_id)

@@ -50,6 +50,7 @@ PAGES = [
     "limits_usagetier", "limits_ratelimitoverride", "limits_organizationusagetier",
     "dataplane_gatewayheartbeat",
     "catalog_model", "catalog_variant", "catalog_qualityreport", "catalog_deployment",
+    "catalog_replicafailure",
     "pricing_pricebook", "organizations_organization", "organizations_project", "accounts_user",
     "api_keys_apikey", "audit_auditevent", "feed_publishedchange",
 ]  # fmt: skip
@@ -381,6 +382,13 @@ def test_live_replicas_are_the_fleets_word(
         thread.join()
     assert "1 ready" in page
     assert f"rep_{deployment.id}" in page
+
+
+def test_the_first_pages_figures_link_to_what_they_count(operator: Client) -> None:
+    page = operator.get(reverse("admin:index"))
+    for title, _, address in page.context["figures"]:
+        assert operator.get(address).status_code == 200, title
+        assert f'href="{address}"' in page.content.decode()
 
 
 def test_a_silent_fleet_is_said_to_be_silent(operator: Client, deployment: Deployment) -> None:
