@@ -150,6 +150,7 @@ OPERATORS = {
     "PUT /admin/organizations/{organization_id}/rate-limits": CUSTOMERS,
     "DELETE /admin/organizations/{organization_id}/rate-limits": CUSTOMERS,
     "POST /admin/organizations/{organization_id}/resume": CUSTOMERS,
+    "GET /admin/organizations/{organization_id}/suspend": READ,
     "POST /admin/organizations/{organization_id}/suspend": CUSTOMERS,
     "GET /admin/organizations/{organization_id}/terms": READ,
     "PATCH /admin/organizations/{organization_id}/terms": FINANCE,

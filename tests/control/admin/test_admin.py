@@ -24,6 +24,7 @@ from control.catalog import services as catalog
 from control.catalog.models import Deployment, Model, Variant
 from control.feed.models import PublishedChange as Published
 from control.feed.selectors import last_record
+from control.organizations.suspension import suspension_effects
 from control.pricing import services as pricing
 from control.pricing.models import PriceBook
 from serving.contract.codec import encode
@@ -318,10 +319,23 @@ def test_keys_are_looked_at_and_revoked(operator: Client, key: ApiKey) -> None:
 def test_an_organization_is_suspended_and_resumed(
     operator: Client, org: SeededOrganization
 ) -> None:
-    assert "is suspended" in act(operator, org.organization, "suspend")
-    record = json.loads(last_record("organization", org.id) or "")
-    assert record["status"] == "suspended"
-    assert "is active again" in act(operator, org.organization, "resume")
+    suspend, resume = (
+        row_url(f"admin:organizations_organization_{verb}", org.id)
+        for verb in ("suspend", "resume")
+    )
+    assert operator.get(resume).status_code == 403
+    page = operator.get(suspend)
+    effects = [effect for (effect,) in page.context["table"]["rows"]]
+    assert effects == suspension_effects(org.organization)
+    assert effects[0] in page.content.decode()
+    assert operator.post(suspend, {"reason": " "}).status_code == 200
+    assert json.loads(last_record("organization", org.id) or "")["status"] == "active"
+    assert operator.post(suspend, {"reason": "Unpaid card charges"}).status_code == 302
+    assert json.loads(last_record("organization", org.id) or "")["status"] == "suspended"
+    assert "Unpaid card charges" in operator.get(change_url(org.organization)).content.decode()
+    assert operator.get(suspend).status_code == 403
+    assert operator.post(resume, {"reason": "Paid"}).status_code == 302
+    assert json.loads(last_record("organization", org.id) or "")["status"] == "active"
 
 
 def test_an_organizations_terms_are_published(operator: Client, org: SeededOrganization) -> None:
