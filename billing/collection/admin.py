@@ -20,9 +20,9 @@ from unfold.widgets import UnfoldAdminSingleDateWidget
 from billing.collection import selectors
 from billing.collection.models import Case, ScheduledStep, Settings, State, Step
 from billing.collection.services import operator
-from billing.credit.decisions import Decision, ReasonForm, decide
 from billing.invoicing.printed import day, dollars
 from control.admin.base import OperatorAdmin, ReadOnlyAdmin, row_url
+from control.admin.decisions import Decision, ReasonForm, decide
 from control.admin.fields import NOTHING, idempotent_action
 from control.organizations.admin import OrganizationOwnedAdmin
 from control.permissions import Actor

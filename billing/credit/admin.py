@@ -15,7 +15,6 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSelectWidget
 
-from billing.credit.decisions import AmountForm, Decision, ReasonForm, decide, new_form_id
 from billing.credit.models import Budget, BudgetKind, CreditGrant, GrantKind, Lease, Payment
 from billing.credit.selectors import budget_by_row, grant_with_account, lease
 from billing.credit.services.adjustments import issue_credit_note, refund_or_recall, write_off
@@ -23,6 +22,7 @@ from billing.credit.services.grants import grant_credit, reverse_grant
 from billing.credit.services.leases import acknowledge_overrun, release_lease
 from billing.credit.services.payments import record_payment
 from control.admin.base import OperatorAdmin, ReadOnlyAdmin
+from control.admin.decisions import AmountForm, Decision, ReasonForm, decide, new_form_id
 from control.admin.fields import NOTHING, DollarsField, displayed, dollars
 from control.organizations.selectors import organizations
 from control.permissions import Actor

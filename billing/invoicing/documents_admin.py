@@ -16,7 +16,6 @@ from django.utils.translation import gettext_lazy as _
 from unfold.admin import TabularInline
 from unfold.decorators import action
 
-from billing.credit.decisions import Decision, ReasonForm, decide
 from billing.invoicing.models import (
     CreditNote,
     Invoice,
@@ -35,6 +34,7 @@ from billing.invoicing.services.disputes import close_dispute, open_dispute
 from billing.invoicing.services.notes import issue_credit_note, left_to_credit
 from billing.invoicing.typeset.pdf import credit_note_pdf, invoice_pdf
 from control.admin.base import ReadOnlyAdmin
+from control.admin.decisions import Decision, ReasonForm, decide
 from control.admin.fields import dollars
 from control.api.streaming import whole_export
 from control.organizations.admin import OrganizationOwnedAdmin

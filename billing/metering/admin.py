@@ -9,13 +9,13 @@ from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action
 
-from billing.credit.decisions import Decision, ReasonForm, decide
 from billing.metering.alarm_words import words_of
-from billing.metering.alarms_page import AlarmsPage
+from billing.metering.alarms_page import LINK_WORDS, AlarmsPage, address_behind
 from billing.metering.batch import AGE_MAX
 from billing.metering.event_list import (
     FaultFilter,
@@ -24,10 +24,11 @@ from billing.metering.event_list import (
     PatientPaginator,
     WithinFilter,
 )
-from billing.metering.models import DeadLetter, Tally, UsageCorrection, UsageEvent
+from billing.metering.models import Day, DeadLetter, Tally, UsageCorrection, UsageEvent
 from billing.metering.release_page import ReleaseGatewayPage
 from billing.metering.services import book_again, dismiss
 from control.admin.base import ReadOnlyAdmin
+from control.admin.decisions import Decision, ReasonForm, decide
 from control.admin.fields import displayed, dollars, milliseconds
 
 
@@ -156,8 +157,8 @@ class TallyAdmin(ReadOnlyAdmin):
     list_display = ("day", "alarm", "organization_id", "count")
     list_filter = ("kind",)
     search_fields = ("=organization_id",)
-    fields = ("day", "alarm", "meaning", "to_do", "organization_id", "count")
-    readonly_fields = ("alarm", "meaning", "to_do")
+    fields = ("day", "alarm", "meaning", "to_do", "behind", "organization_id", "count")
+    readonly_fields = ("alarm", "meaning", "to_do", "behind")
     ordering = ("-day", "kind")
 
     def get_custom_urls(self) -> tuple[tuple[str, str, Any], ...]:
@@ -182,3 +183,22 @@ class TallyAdmin(ReadOnlyAdmin):
     def to_do(self, tally: Tally) -> str:
         """Return what an operator does about it."""
         return str(words_of(tally.kind).action)
+
+    @admin.display(description=_("Behind it"))
+    def behind(self, tally: Tally) -> str:
+        """Return a link to the rows behind it."""
+        behind = words_of(tally.kind).behind
+        url = address_behind(behind, tally.kind)
+        return format_html('<a href="{}">{}</a>', url, LINK_WORDS[behind])
+
+
+@admin.register(Day)
+class DayAdmin(ReadOnlyAdmin):
+    """Days of the books, the newest first: closed, sealed, archived."""
+
+    list_display = ("day", "closed_at", "sealed_at", "event_count", "checked_at", "archived_at")
+    fields = (
+        "day", "closed_at", "sealed_at", "event_count", "checked_at", "archived_at",
+        "archive_path", "dropped_at",
+    )  # fmt: skip
+    ordering = ("-day",)

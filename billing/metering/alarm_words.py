@@ -10,9 +10,22 @@ if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
 
 Behind = Literal[
-    "", "dead letters", "leases", "events", "faults", "engines", "prices", "messages", "payments"
+    "dead letters",
+    "leases",
+    "events",
+    "faults",
+    "engines",
+    "prices",
+    "messages",
+    "payments",
+    "disputes",
+    "replica failures",
+    "checks",
+    "days",
+    "consumers",
+    "counts",
 ]
-"""Which rows stand behind an alarm; none where a command tells more."""
+"""Which rows stand behind an alarm; the counts by day where nothing else does."""
 LATE_FOLLOWER = "late_follower_"
 
 
@@ -23,7 +36,7 @@ class Words:
     name: "StrOrPromise"
     meaning: "StrOrPromise"
     action: "StrOrPromise"
-    behind: Behind = ""
+    behind: Behind
 
 
 WORDS: dict[str, Words] = {
@@ -40,6 +53,7 @@ WORDS: dict[str, Words] = {
         _("Archive unavailable"),
         _("Somebody opened a request of an archived day, and the day's file cannot be read."),
         _("Restore the file from a backup to PENSTOCK_ARCHIVE_DIR. The log names the day."),
+        "days",
     ),
     "lease_overrun": Words(
         _("Lease overrun"),
@@ -156,6 +170,7 @@ WORDS: dict[str, Words] = {
             "Nothing: this is normal after lost responses, restarts and restores. Investigate"
             " only if it continues."
         ),
+        "events",
     ),
     "engine_difference": Words(
         _("Engine difference"),
@@ -181,6 +196,18 @@ WORDS: dict[str, Words] = {
         _("Fix the reason, then retry the message from the outbox."),
         "messages",
     ),
+    "replica_failed": Words(
+        _("Replica failed"),
+        _(
+            "A replica of a deployment failed. The fleet starts another one, after a longer pause"
+            " each time."
+        ),
+        _(
+            "Read the reason. If replicas fail again and again, correct the deployment, or set its"
+            " replicas to 0."
+        ),
+        "replica failures",
+    ),
     "payment_gap": Words(
         _("Unmatched payment"),
         _("Stripe and our records differ on a payment, refund or dispute."),
@@ -191,7 +218,7 @@ WORDS: dict[str, Words] = {
         _("Payment disputed"),
         _("A customer's bank demands a payment back."),
         _("Respond in Stripe's dashboard in time. Without a response the dispute is lost."),
-        "payments",
+        "disputes",
     ),
     "check_failed": Words(
         _("Integrity check failed"),
@@ -200,11 +227,13 @@ WORDS: dict[str, Words] = {
             "Run `penstock billing check-integrity`: it names the check and shows examples."
             " Change nothing by hand."
         ),
+        "checks",
     ),
     "day_disagrees": Words(
         _("Day not sealed"),
         _("A day that is over was not sealed, because its rollups and its events disagree."),
         _("Run `penstock billing check-integrity`. The day stays open until both agree."),
+        "days",
     ),
 }
 
@@ -220,6 +249,12 @@ def words_of(kind: str) -> Words:
                 " delay."
             ),
             _("Check that the worker runs, and that no transaction stays open for long."),
+            "consumers",
         )
     plain = kind.replace("_", " ").capitalize()
-    return WORDS.get(kind) or Words(plain, _("This kind of alarm has no description."), "")
+    return WORDS.get(kind) or Words(
+        plain,
+        _("This kind of alarm has no description."),
+        _("See when it was raised, and search the log for it."),
+        "counts",
+    )

@@ -4,12 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
-from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from billing.metering.alarm_words import Behind, Words, words_of
@@ -17,10 +16,16 @@ from billing.metering.alarms import OPERATOR
 from billing.metering.models import Tally
 from billing.metering.waiting import open_letter_count, silent_gateways, unseen_overruns
 from control.admin.base import OperatorPage
+from control.catalog.failures import failures
+from control.organizations.admin import organization_url
 from control.organizations.selectors import organizations
 from serving.contract.money import exact_dollars, format_dollars
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 DAYS = (1, 7, 30)
+FAILURES_SHOWN = 5
 NAMED_MAX = 3
 """Organizations named for each kind; the list has them all."""
 
@@ -34,6 +39,28 @@ ADDRESSES: dict[Behind, tuple[str, dict[str, str]]] = {
     "engines": ("admin:economics_reconciliation", {"alarms": "1"}),
     "payments": ("admin:payments_standing", {}),
     "messages": ("admin:outbox_outboxmessage_changelist", {"state": "given_up"}),
+    "disputes": ("admin:payments_dispute_changelist", {}),
+    "replica failures": ("admin:catalog_replicafailure_changelist", {}),
+    "checks": ("admin:following_proof_changelist", {}),
+    "days": ("admin:metering_day_changelist", {}),
+    "consumers": ("admin:following_cursor_changelist", {}),
+    "counts": ("admin:metering_tally_changelist", {}),
+}
+LINK_WORDS: dict[Behind, "StrOrPromise"] = {
+    "dead letters": _("See the dead letters"),
+    "leases": _("See the leases"),
+    "events": _("See the events"),
+    "faults": _("See the events"),
+    "prices": _("See the prices"),
+    "engines": _("See the engines"),
+    "payments": _("See the payments"),
+    "messages": _("See the messages"),
+    "disputes": _("See the disputes"),
+    "replica failures": _("See the failures"),
+    "checks": _("See the checks"),
+    "days": _("See the days"),
+    "consumers": _("See the consumers"),
+    "counts": _("See the days"),
 }
 
 
@@ -45,8 +72,8 @@ class AlarmRow:
     words: Words
     count: int
     last_day: date
-    owners: tuple[tuple[str, int], ...]
-    """How often for each organization, by name, the most first; none for the operator's own."""
+    owners: tuple["AlarmOwner", ...]
+    """The organizations, the most often first; none for the operator's own."""
 
     @property
     def shown_count(self) -> str:
@@ -54,26 +81,44 @@ class AlarmRow:
         return f"{self.count:,}"
 
     @property
-    def named(self) -> str:
-        """For whom, in words."""
-        words = [f"{name} ({count:,})" for name, count in self.owners[:NAMED_MAX]]
-        more = len(self.owners) - NAMED_MAX
-        if more <= 0:
-            return ", ".join(words)
-        return gettext("%(names)s and %(count)d more") % {
-            "names": ", ".join(words),
-            "count": more,
-        }
+    def named(self) -> tuple["AlarmOwner", ...]:
+        """The first organizations."""
+        return self.owners[:NAMED_MAX]
+
+    @property
+    def more_count(self) -> int:
+        """How many organizations are not named."""
+        return max(len(self.owners) - NAMED_MAX, 0)
+
+    @property
+    def link_words(self) -> "StrOrPromise":
+        """What the link to the rows behind it says."""
+        return LINK_WORDS[self.words.behind]
 
     @property
     def url(self) -> str:
-        """Where the rows behind it are; empty where there are none to see."""
+        """Where the rows behind it are."""
         return address_behind(self.words.behind, self.kind)
 
     @property
     def tallies_url(self) -> str:
         """Where its counts are, by day and organization."""
         return _address("admin:metering_tally_changelist", kind__exact=self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmOwner:
+    """How often an organization had a kind of alarm."""
+
+    name: str
+    count: int
+    url: str
+    """The organization's page; empty where it has no row any more."""
+
+    @property
+    def shown_count(self) -> str:
+        """The count with thousands set apart."""
+        return f"{self.count:,}"
 
 
 class AlarmsPage(OperatorPage):
@@ -102,6 +147,8 @@ class AlarmsPage(OperatorPage):
             may_release=self.request.user.has_perm("credit.change_lease"),
             letter_count=open_letter_count(),
             letters_url=address_behind("dead letters"),
+            failures=failures().filter(noticed_at__gte=now - timedelta(days=days))[:FAILURES_SHOWN],
+            failures_url=address_behind("replica failures"),
             overruns=[
                 {"lease": lease, "over": format_dollars(lease.settled_nanos - lease.granted_nanos)}
                 for lease in (unseen_overruns(now - timedelta(days=days)) if has_overruns else ())
@@ -135,11 +182,9 @@ def alarm_rows(since: date) -> list[AlarmRow]:
 
 def address_behind(behind: Behind, kind: str = "") -> str:
     """Return where the rows behind a kind of alarm are listed."""
-    found = ADDRESSES.get(behind)
-    if found is None:
-        return ""
-    name, parameters = found
-    return _address(name, **parameters, **({"fault": kind} if behind == "faults" else {}))
+    name, parameters = ADDRESSES[behind]
+    own = {"faults": {"fault": kind}, "counts": {"kind__exact": kind}}.get(behind, {})
+    return _address(name, **parameters, **own)
 
 
 def _row(kind: str, tallies: Iterable[Tally], called: dict[str, str]) -> AlarmRow:
@@ -148,8 +193,12 @@ def _row(kind: str, tallies: Iterable[Tally], called: dict[str, str]) -> AlarmRo
     for tally in tallies:
         counts[tally.organization_id] += tally.count
         days.append(tally.day)
-    owners = [(called.get(id_, id_), count) for id_, count in counts.items() if id_ != OPERATOR]
-    ranked = sorted(owners, key=lambda owner: -owner[1])
+    owners = [
+        AlarmOwner(called.get(id_, id_), count, organization_url(id_) if id_ in called else "")
+        for id_, count in counts.items()
+        if id_ != OPERATOR
+    ]
+    ranked = sorted(owners, key=lambda owner: -owner.count)
     return AlarmRow(kind, words_of(kind), sum(counts.values()), max(days), tuple(ranked))
 
 

@@ -13,7 +13,6 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSelectWidget
 
-from billing.credit.decisions import AmountForm, Decision, ReasonForm, decide
 from billing.payments.models import (
     Dispute,
     Gap,
@@ -31,6 +30,7 @@ from billing.payments.services.codes import end_code, make_code, spelled
 from billing.payments.services.refunding import refund_payment, refundable_cents
 from billing.payments.services.unmatched import credit_gap, dismiss_gap
 from control.admin.base import OperatorAdmin, ReadOnlyAdmin
+from control.admin.decisions import AmountForm, Decision, ReasonForm, decide
 from control.admin.fields import DollarsField, displayed, dollars
 from control.errors import InvalidValue
 from control.organizations.admin import OrganizationOwnedAdmin

@@ -76,6 +76,15 @@ def from_email(environ: Environment, default: str) -> str:
     return value
 
 
+def support_email(environ: Environment) -> str:
+    """Return the address that customers are told to write to; empty by default. Raises
+    ConfigError."""
+    value = environ.get("PENSTOCK_SUPPORT_EMAIL", "").strip()
+    if value and (parseaddr(value)[1] != value or "@" not in value):
+        raise ConfigError(f"PENSTOCK_SUPPORT_EMAIL is {value!r}; wanted support@example.com")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Database:
     """A PostgreSQL database; `host` may be the folder of a socket, `options` go to libpq."""
@@ -223,6 +232,8 @@ class ControlConfig:
     """None if the operator takes payments by other means and records them."""
     dns_servers: tuple[tuple[str, int], ...] = ()
     """DNS servers for verifying domains; the system's own by default."""
+    support_email: str = ""
+    """Where customers reach the operator; pages and emails name it."""
     traces_endpoint: str | None = None
     """Turns tracing on; the exporter reads OpenTelemetry's variables itself."""
 
@@ -287,5 +298,6 @@ class ControlConfig:
             ),
             stripe=StripeKeys.from_environment(environ),
             dns_servers=servers(environ, "PENSTOCK_DNS_SERVERS", 53),
+            support_email=support_email(environ),
             traces_endpoint=environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
         )

@@ -86,13 +86,26 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     replicas = gettext("%(count)s ready") % {"count": ready_count}
     if fleet.is_down:
         replicas = gettext("the fleet does not respond")
-    figures = {
-        gettext("Organizations"): tenants.organizations().count(),
-        gettext("Live API keys"): keys.all_keys().filter(revoked_at__isnull=True).count(),
-        gettext("Replicas"): replicas,
-        gettext("Feed version"): published.last_version(),
-    }
-    return {**context, "figures": figures.items()}
+    figures = [
+        (
+            gettext("Organizations"),
+            tenants.organizations().count(),
+            "admin:organizations_organization_changelist",
+        ),
+        (
+            gettext("Live API keys"),
+            keys.all_keys().filter(revoked_at__isnull=True).count(),
+            "admin:api_keys_apikey_changelist",
+        ),
+        (gettext("Replicas"), replicas, "admin:catalog_deployment_changelist"),
+        (
+            gettext("Feed version"),
+            published.last_version(),
+            "admin:feed_publishedchange_changelist",
+        ),
+    ]
+    shown = [(title, figure, reverse(page)) for title, figure, page in figures]
+    return {**context, "figures": shown}
 
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:

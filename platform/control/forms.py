@@ -1,9 +1,12 @@
-"""Validation that forms of the admin and the console share."""
+"""Validation that forms of the admin, the console and the API share."""
 
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext
 
 from serving.contract.money import AmbiguousAmount, exact_dollars, parse_dollars
+
+REASON_MAX = 200
+"""Characters of a reason that an operator gives."""
 
 
 def clean_dollars(text: str) -> int:

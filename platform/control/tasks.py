@@ -14,6 +14,7 @@ from django.utils import timezone
 from control.accounts import sessions
 from control.api.idempotency import purge_requests
 from control.audit import hash_chain
+from control.catalog import failures
 from control.data_requests import services as data_requests
 from control.dataplane import failed_requests, idempotency
 from control.feed.services import compact
@@ -42,6 +43,7 @@ SCHEDULE = {
     "deliver outbox messages": _every(5, "outbox.deliver"),
     "purge outbox messages": _every(HOUR, "outbox.purge"),
     "compact the feed": {"task": "feed.compact", "schedule": crontab(minute="17")},
+    "note failed replicas": _every(30, "catalog.note_failures"),
     "update usage tiers": _every(60, "limits.update_usage_tiers"),
     "run data requests": _every(5, "data_requests.run_pending"),
     "purge exports": _every(HOUR, "data_requests.purge_exports"),
@@ -96,6 +98,12 @@ def purge_outbox() -> int:
 def compact_feed() -> int:
     """Remove changes that later ones replaced; return how many."""
     return compact(before=timezone.now() - FEED_RETENTION)
+
+
+@shared_task(name="catalog.note_failures")
+def note_replica_failures() -> int:
+    """Keep what the fleet says of replicas that failed; return how many are new."""
+    return failures.note_failures(now=timezone.now())
 
 
 @shared_task(name="limits.update_usage_tiers")

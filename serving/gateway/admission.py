@@ -155,7 +155,7 @@ class Admission:
             if pool.is_open and _may_serve(deployment, pool)
         ]
         if not ready:
-            raise model_unavailable()
+            raise _not_ready([pool for _, pool in places if pool.is_loading])
         needs = job.work.needs
         able = [place for place in ready if needs.keys() <= place[1].capabilities]
         if not able:
@@ -245,9 +245,26 @@ def money_held() -> Unavailable:
     return Unavailable(message, code="usage_unavailable")
 
 
-def model_unavailable(seconds: float | None = None) -> Unavailable:
-    """Return the error for a model that runs nowhere right now; where one is on its way, in so many
-    seconds it should."""
+def model_unavailable() -> Unavailable:
+    """Return the error for a model that runs nowhere right now."""
     message = "The model is not running at the moment."
-    retry_after = RETRY_SECONDS if seconds is None else max(1, ceil(seconds))
-    return Unavailable(message, code="model_unavailable", retry_after_seconds=retry_after)
+    return Unavailable(message, code="model_unavailable", retry_after_seconds=RETRY_SECONDS)
+
+
+def model_loading(seconds: float | None = None) -> Unavailable:
+    """Return the error for a model whose replica is loading, and should be ready in so many
+    seconds; None: nobody knows. One that takes longer than the last time may be ready any moment.
+    """
+    message = "The model is loading."
+    if seconds is not None and seconds > 0:
+        message = f"The model is loading: it should be ready in about {ceil(seconds)} s."
+    retry_after = ceil(seconds) if seconds else RETRY_SECONDS
+    return Unavailable(message, code="model_loading", retry_after_seconds=retry_after)
+
+
+def _not_ready(loading: list[Pool]) -> Unavailable:
+    """Return the error where no deployment is ready, of which these load."""
+    if not loading:
+        return model_unavailable()
+    known = [each for pool in loading if (each := pool.ready_in_seconds) is not None]
+    return model_loading(min(known, default=None))

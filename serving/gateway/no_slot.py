@@ -2,7 +2,7 @@
 
 import math
 
-from serving.gateway.admission import model_unavailable
+from serving.gateway.admission import model_loading, model_unavailable
 from serving.gateway.errors import ApiError, TooManyWaiting, Unavailable
 from serving.pool import errors
 
@@ -12,7 +12,7 @@ RETRY_SECONDS_MAX = 60
 def no_slot(full: errors.PoolError) -> ApiError:
     """Return the error for a request that got no slot."""
     if isinstance(full, errors.NoReplica):
-        return model_unavailable(full.seconds)
+        return model_loading(full.seconds) if full.is_coming else model_unavailable()
     if isinstance(full, errors.Quarantined):
         return _quarantined(full.seconds)
     if isinstance(full, errors.TooManyWaiting):

@@ -25,11 +25,15 @@ class PoolError(Exception):
 
 
 class NoReplica(PoolError):
-    """No replica of the deployment is ready; in `seconds` one should be, None: nobody knows."""
+    """No replica of the deployment is ready. Where one `is_coming`, it should be in `seconds`;
+    None: nobody knows."""
 
-    def __init__(self, deployment_id: str, seconds: float | None = None) -> None:
+    def __init__(
+        self, deployment_id: str, seconds: float | None = None, *, is_coming: bool = False
+    ) -> None:
         super().__init__(deployment_id)
         self.seconds = seconds
+        self.is_coming = is_coming
 
 
 class NoSpare(PoolError):

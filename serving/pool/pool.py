@@ -95,19 +95,29 @@ class Pool:
     def is_waking(self) -> bool:
         """Whether none is ready, one is on its way or will be on demand, and requests may wait for
         it. What sleeps can do is known from the fleet alone."""
-        coming = any(replica.is_coming for replica in self.replicas.values())
         is_asleep = self._may_sleep and bool(self.capabilities)
-        return self.wake_seconds > 0 and (coming or is_asleep) and not self.has_ready_replica
+        is_coming = self._has_coming_replica or is_asleep
+        return self.wake_seconds > 0 and is_coming and not self.has_ready_replica
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether none is ready and one is on its way, or will be on demand."""
+        return self.is_waking or (self._has_coming_replica and not self.has_ready_replica)
+
+    @property
+    def _has_coming_replica(self) -> bool:
+        return any(replica.is_coming for replica in self.replicas.values())
 
     @property
     def ready_in_seconds(self) -> float | None:
-        """In how many seconds the first replica should be ready; None where none is waited for."""
-        if not self.is_waking:
+        """In how many seconds the first replica should be ready, by the deployment's last start;
+        None where none is on its way, or nobody knows."""
+        if not self.is_loading:
             return None
         replicas, now = self.replicas.values(), self._clock()
         meant = [one for one in replicas if one.is_coming] or [o for o in replicas if o.is_asleep]
         known = [seconds for o in meant if (seconds := o.ready_in_seconds(now)) is not None]
-        return min(known, default=self.wake_seconds)
+        return min(known, default=self.wake_seconds or None)
 
     @property
     def is_open(self) -> bool:
@@ -348,4 +358,5 @@ class Pool:
 
     def no_replica(self) -> NoReplica:
         """Return what to tell whoever waited in vain for the first replica."""
-        return NoReplica(self.deployment_id, self.ready_in_seconds)
+        seconds = self.ready_in_seconds
+        return NoReplica(self.deployment_id, seconds, is_coming=self.is_loading)

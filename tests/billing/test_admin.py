@@ -36,6 +36,9 @@ PAGES = [
     "metering/usageevent",
     "metering/deadletter",
     "metering/tally",
+    "metering/day",
+    "following/proof",
+    "following/cursor",
 ]
 
 

@@ -152,6 +152,7 @@ OPERATORS = {
     "PUT /admin/organizations/{organization_id}/rate-limits": CUSTOMERS,
     "DELETE /admin/organizations/{organization_id}/rate-limits": CUSTOMERS,
     "POST /admin/organizations/{organization_id}/resume": CUSTOMERS,
+    "GET /admin/organizations/{organization_id}/suspend": READ,
     "POST /admin/organizations/{organization_id}/suspend": CUSTOMERS,
     "GET /admin/organizations/{organization_id}/terms": READ,
     "PATCH /admin/organizations/{organization_id}/terms": FINANCE,
@@ -173,6 +174,7 @@ OPERATORS = {
     "POST /admin/variants": CATALOG,
     "GET /admin/variants/{variant_id}": READ,
     "PATCH /admin/variants/{variant_id}": CATALOG,
+    "GET /admin/variants/{variant_id}/publish": READ,
     "POST /admin/variants/{variant_id}/publish": CATALOG,
     "POST /admin/variants/{variant_id}/withdraw": CATALOG,
 }

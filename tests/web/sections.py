@@ -55,6 +55,7 @@ MAY_CHANGE: dict[str, frozenset[Role]] = {
         (
             "billing_top_up", "billing_automatic", "billing_code", "billing_method_new",
             "billing_method_default", "billing_method_remove", "billing_profile", "invoice_pay",
+            "billing_request_invoice",
             "limits", "limit", "limit_alerts", "limit_remove", "rates",
         ),
         MONEY,
@@ -92,8 +93,8 @@ OF_NO_ORGANIZATION = {
 }  # fmt: skip
 NEED_RECENT_PROOF = {
     "billing_automatic", "billing_code", "billing_method_default", "billing_method_new",
-    "billing_method_remove", "billing_profile", "billing_top_up", "invoice_pay", "key_edit",
-    "key_new", "key_rotate", "limit", "limit_remove", "limits",
+    "billing_method_remove", "billing_profile", "billing_request_invoice", "billing_top_up",
+    "invoice_pay", "key_edit", "key_new", "key_rotate", "limit", "limit_remove", "limits",
 }  # fmt: skip
 """What moves money or makes keys: carried out soon after a sign-in only. What ends a key is not
 among it, so that nothing delays it."""
@@ -108,6 +109,7 @@ FORMS: dict[str, dict[str, Any]] = {
         "messages": [{"role": "user", "content": "Hello"}],
     },
     "billing_top_up": {"choice": "5000", "method": "new", "form_id": "f1"},
+    "billing_request_invoice": {"amount_cents": "100", "form_id": "f1"},
     "billing_automatic": {
         "is_on": "on", "threshold_cents": "10", "amount_cents": "50", "monthly_cap_cents": "200",
     },

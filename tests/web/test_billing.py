@@ -1,8 +1,11 @@
 """The Billing page: what is left, topping up, methods, automatic top-ups, codes, payments."""
 
+import dataclasses
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from allauth.account.models import EmailAddress
@@ -14,9 +17,14 @@ from billing.alerts.models import DaySpend
 from billing.credit.models import GrantKind
 from billing.credit.services.grants import expire_grants, grant_credit
 from billing.credit.services.payments import record_payment
+from billing.invoicing.invoice_requests import A_DAY
 from billing.payments.models import AutoTopUp, StripePayment
 from billing.payments.services.codes import make_code
 from billing.simulation.stripe_double import Fault, StripeDouble
+from control.accounts.models import User
+from control.audit.models import AuditEvent
+from tests.fixtures.mails import delivered, html_of
+from tests.fixtures.operator_tokens import make_operator
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from tests.fixtures.paying import (
     ask_top_up,
@@ -313,3 +321,54 @@ def test_credit_that_expired_is_a_line_in_payments(member: Client, org: SeededOr
     assert "Promotional credit expired" in shown
     assert "-$500.00" in shown
     assert '<span class="badge badge-warn">Expired</span>' in page(member, org)
+
+
+INVOICE = {"amount_cents": "1250.50", "note": "PO 4711", "form_id": "f1"}
+
+
+@pytest.mark.parametrize("contact", ["support@penstock.example", ""])
+def test_without_stripe_billing_leads_to_the_operator(
+    member: Client, org: SeededOrganization, settings, contact: str
+) -> None:
+    settings.CONFIG = dataclasses.replace(settings.CONFIG, stripe=None, support_email=contact)
+    for role in ("finance", "owner", "support"):
+        make_operator(role)
+    shown = page(member, org)
+    assert "Pay by bank transfer" in shown
+    assert 'id="request-invoice"' in shown
+    assert (f'href="mailto:{contact}"' in shown) is bool(contact)
+    for _ in range(2):  # a double click asks once
+        done = member.post(url(org, "billing_request_invoice"), INVOICE, follow=True)
+        assert "asked for an invoice of $1,250.50" in done.content.decode()
+    messages = delivered()
+    operators = ["finance@operators.example", "owner@operators.example"]
+    assert sorted(each.to[0] for each in messages) == ([contact] if contact else operators)
+    message = messages[0]
+    assert message.subject == "Acme Research asks for an invoice of $1,250.50"
+    operator = Client()
+    operator.force_login(User.objects.get(email="owner@operators.example"))
+    for text in (str(message.body), html_of(message)):
+        assert "PO 4711" in text
+        assert org.id in text
+        for place in ("/admin/organizations/organization/", "/admin/credit/payment/add/"):
+            [link] = {each for each in re.findall(r"https?://[^\s\"<]+", text) if place in each}
+            assert operator.get(urlsplit(link).path).status_code == 200
+    event = AuditEvent.objects.get(action="invoice.requested")
+    assert event.details == {"amount_cents": 125_050, "note": "PO 4711"}
+
+
+def test_requests_for_invoices_are_bounded_and_nothing_typed_is_lost(
+    member: Client, org: SeededOrganization, settings
+) -> None:
+    settings.CONFIG = dataclasses.replace(settings.CONFIG, stripe=None, support_email="")
+    nobody = member.post(url(org, "billing_request_invoice"), INVOICE)
+    assert (nobody.status_code, "PO 4711" in nobody.content.decode()) == (400, True)
+    make_operator("finance")
+    low = member.post(url(org, "billing_request_invoice"), INVOICE | {"amount_cents": "1"})
+    assert (low.status_code, "PO 4711" in low.content.decode()) == (400, True)
+    replies = [
+        member.post(url(org, "billing_request_invoice"), INVOICE | {"form_id": f"f{number}"})
+        for number in range(A_DAY + 1)
+    ]
+    assert [reply.status_code for reply in replies] == [*[302] * A_DAY, 400]
+    assert "Try again tomorrow" in replies[-1].content.decode()

@@ -67,4 +67,5 @@ def test_who_sees_no_money_learns_what_happened_and_whom_to_ask(owing):
 
 def test_an_operators_suspension_is_said_too(org):
     suspend_organization(actor=OPERATOR, organization=org.organization, reason="abuse")
-    assert "The operator suspended this organization" in text(org, "overview")
+    for page in ("overview", "billing", "api-keys"):
+        assert "Reason: abuse. If you have questions" in text(org, page), page

@@ -146,7 +146,7 @@ def test_the_theme_switch_leads_nowhere_else(member: Client, org: SeededOrganiza
 
 
 def test_a_suspended_organization_is_told_so_on_every_page(shared: SharedOrganization) -> None:
-    suspend_organization(actor=OPERATOR, organization=shared.org.organization)
+    suspend_organization(actor=OPERATOR, organization=shared.org.organization, reason="abuse")
     told = set()
     for name in MAY_LOOK:
         reply = shared.browsers["owner"].get(address_of(name, shared.ids))

@@ -100,7 +100,7 @@ def test_deleting_says_first_what_ends_and_ends_it(
 
 
 def test_nobody_makes_keys_while_suspended(member: Client, org: SeededOrganization) -> None:
-    suspend_organization(actor=OPERATOR, organization=org.organization)
+    suspend_organization(actor=OPERATOR, organization=org.organization, reason="abuse")
     form = {"name": "Backend", "project": org.project.id, "scopes": "inference"}
     reply = member.post(address(org.organization, "key_new"), form)
     assert "The organization is suspended." in reply.content.decode()

@@ -20,6 +20,7 @@ from control.accounts.models import User
 from control.errors import NotPermitted, ObjectNotFound, ServiceError
 from control.organizations import selectors as tenants
 from control.organizations.models import Membership, Organization, Project
+from control.organizations.suspension import why_suspended
 from control.permissions import Actor
 from control.reauthentication import ask, is_recent
 from control.request_context import bind_log_ids
@@ -114,6 +115,11 @@ class PageContext:
     def may_see_money(self) -> bool:
         """Whether the member may see amounts and Billing."""
         return self.may(permissions.Permission.BILLING_READ)
+
+    @property
+    def why_suspended(self) -> str:
+        """Why the operator suspended the organization, and whom to ask."""
+        return why_suspended(self.organization)
 
     @property
     def all_projects_url(self) -> str:

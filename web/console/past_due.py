@@ -12,13 +12,11 @@ from billing.collection.models import Case, State
 from billing.collection.selectors import Debt
 from billing.collection.services.telling import sentence
 from billing.invoicing.printed import day, dollars
+from control.organizations.suspension import why_suspended
 from control.permissions import Permission
 from web.console.base import PageContext
 
-OPERATORS = _(
-    "The operator suspended this organization, so its API keys are refused. Contact support to find"
-    " out why."
-)
+OPERATORS = _("The operator suspended this organization, so its API keys are refused.")
 ASK = _("Ask an owner, admin or billing member to pay.")
 WORDS = {
     State.LIMITED: _(
@@ -49,7 +47,8 @@ def notice_of(page: PageContext, now: datetime) -> PastDueNotice | None:
     if case is None or not case.is_open:
         if page.organization.is_active:
             return None
-        return PastDueNotice(True, gettext("Suspended"), str(OPERATORS))
+        words = f"{OPERATORS} {why_suspended(page.organization)}"
+        return PastDueNotice(True, gettext("Suspended"), words)
     if not page.may(Permission.BILLING_READ):
         words = " ".join(filter(None, (happened(case), str(ASK))))
         return PastDueNotice(case.has_measures, title_of(case, ""), words)

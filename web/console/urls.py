@@ -88,6 +88,7 @@ OF_ORGANIZATION = [
     _page(BUDGET, spending_limits.limit, "limit"),
     *_verbs(spending_limits, BUDGET, "limit", "remove"),
     *_verbs(billing, "billing", "billing", "top_up", "payments", "automatic", "code", "saved"),
+    *_verbs(billing, "billing", "billing", "request_invoice"),
     _page("billing/payments/<str:payment_id>", billing.billing_payment, "billing_payment"),
     _page("billing/methods/new", billing.billing_method_new, "billing_method_new"),
     *_verbs(billing, METHOD, "billing_method", "default", "remove"),

@@ -23,10 +23,11 @@ def limit(case: Case, *, now: datetime) -> None:
 def suspend(
     case: Case, organization: Organization, *, actor: Actor, reason: str, now: datetime
 ) -> None:
-    """Refuse all requests. Where an operator suspended it before, that stays theirs to end."""
+    """Refuse all requests; collection sends an email of its own. Where an operator suspended it
+    before, that stays theirs to end."""
     if organization.is_active:
         case.suspended_at = now
-        suspend_organization(actor=actor, organization=organization, reason=reason)
+        suspend_organization(actor=actor, organization=organization, reason=reason, is_mailed=False)
 
 
 def lift(
@@ -40,4 +41,4 @@ def lift(
         line = None if is_postpaid else 0
         set_limits({balance_budget_id(case.organization_id): line}, now=now)
     if was_suspended and organization.status == OrganizationStatus.SUSPENDED:
-        resume_organization(actor=actor, organization=organization, reason=reason)
+        resume_organization(actor=actor, organization=organization, reason=reason, is_mailed=False)

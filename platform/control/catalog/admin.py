@@ -1,21 +1,45 @@
 """The operators' catalog: models, variants with quality reports, deployments with live replicas."""
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from django import forms
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils.html import format_html, format_html_join
+from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import TabularInline
+from unfold.decorators import action
+from unfold.widgets import UnfoldAdminTextInputWidget
 
-from control.admin.base import OperatorAdmin, ReadOnlyAdmin
+from control.admin.base import OperatorAdmin, ReadOnlyAdmin, row_url
+from control.admin.decisions import Decision, decide
 from control.admin.fields import indented
 from control.catalog import selectors, services
+from control.catalog.failures import failures
 from control.catalog.fleet_status import fleet_status
-from control.catalog.models import Deployment, Model, QualityReport, Variant
+from control.catalog.models import Deployment, Model, QualityReport, ReplicaFailure, Variant
+from control.catalog.publication import Requirement, RequirementCode, requirements
+from control.forms import REASON_MAX
 from control.permissions import Actor
+
+FAILURES_SHOWN = 5
+FAILURE = '<div>{} · <a class="text-primary-600 dark:text-primary-500" href="{}">{}</a> · {}</div>'
+LINK = '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>'
+NAMES: dict[RequirementCode, "StrOrPromise"] = {
+    "weights": _("Weights"),
+    "quality_report": _("Quality report"),
+    "price": _("Price in force"),
+    "deployment": _("Running deployment"),
+}
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
 
 
 class VariantAdminMixin(OperatorAdmin):
@@ -85,7 +109,8 @@ class VariantAdmin(VariantAdminMixin):
         "size_bytes", "published_at", "quality",
     )  # fmt: skip
     readonly_fields = ("published_at", "quality")
-    actions = ("publish", "withdraw")
+    actions = ("withdraw",)
+    actions_detail = ("publish",)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """Keep the model, precision and parent of an existing variant."""
@@ -100,13 +125,15 @@ class VariantAdmin(VariantAdminMixin):
         """Change a variant."""
         return services.update_variant(actor=actor, variant=row, changes=changes)
 
-    @admin.action(description=_("Publish for customers"), permissions=["change"])
-    def publish(self, request: HttpRequest, queryset: QuerySet[Variant]) -> None:
-        """Open the variants to customers."""
-        self.carry_out(
-            request, queryset, _("%(row)s is published."),
-            lambda actor, row: services.publish_variant(actor=actor, variant=row),
-        )  # fmt: skip
+    @action(description=_("Publish for customers"), permissions=["publish"])
+    def publish(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show what the variant needs; on POST, open it to customers."""
+        return publish_page(self, request, selectors.variant(unquote(object_id)))
+
+    def has_publish_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """Allow only unpublished variants to be published."""
+        variant = selectors.variant(unquote(object_id))
+        return super().has_change_permission(request) and variant.published_at is None
 
     @admin.action(description=_("Withdraw from customers"), permissions=["change"])
     def withdraw(self, request: HttpRequest, queryset: QuerySet[Variant]) -> None:
@@ -132,6 +159,60 @@ class VariantAdmin(VariantAdminMixin):
         """Return the newest report, by skill."""
         report = selectors.latest_report(row)
         return gettext("No report yet.") if report is None else skills_table(report)
+
+
+class PublishVariantForm(forms.Form):
+    """Why a variant is published ahead of its price or deployment."""
+
+    override_reason = forms.CharField(
+        label=_("Reason to publish now"),
+        required=False,
+        max_length=REASON_MAX,
+        widget=UnfoldAdminTextInputWidget,
+        help_text=_("Needed only while the price or the deployment is missing. It is audited."),
+    )
+
+
+def publish_page(admin: VariantAdmin, request: HttpRequest, variant: Variant) -> HttpResponse:
+    """Show what the variant needs before customers may use it; on POST, publish it."""
+    rows = [requirement_row(variant, each) for each in requirements(variant)]
+    decision = Decision(
+        gettext("Publish %(variant)s") % {"variant": variant},
+        gettext(
+            "Customers can then use the variant. It needs what is listed here. The price and the"
+            " deployment may follow later if you give a reason."
+        ),
+        PublishVariantForm,
+        partial(services.publish_variant, variant=variant),
+        {"headers": (_("Requirement"), _("Status"), ""), "rows": rows},
+    )
+    return decide(admin, request, variant, decision)
+
+
+def requirement_row(variant: Variant, requirement: Requirement) -> tuple[str, str, str]:
+    """Return a requirement as a row of a table: its name, its status, and where to see to it."""
+    label, url = _place(variant, requirement.code)
+    link = format_html(
+        '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, label
+    )
+    return (str(NAMES[requirement.code]), requirement.problem or gettext("ready"), link)
+
+
+def _place(variant: Variant, code: RequirementCode) -> tuple[str, str]:
+    """Return the words and the address of the page where a requirement is seen to."""
+    if code == "deployment":
+        deployment = selectors.deployments(variant).first()
+        if deployment is not None:
+            url = row_url("admin:catalog_deployment_change", deployment.id)
+            return gettext("Open the deployment"), url
+        url = reverse("admin:catalog_deployment_add")
+        return gettext("Add a deployment"), f"{url}?{urlencode({'variant': variant.id})}"
+    if code == "price":
+        # Named, not imported, since it belongs to a layer above.
+        return gettext("Open price books"), reverse("admin:pricing_pricebook_changelist")
+    if code == "quality_report":
+        return gettext("Open quality reports"), reverse("admin:catalog_qualityreport_changelist")
+    return gettext("Open the variant"), row_url("admin:catalog_variant_change", variant.id)
 
 
 @admin.register(QualityReport)
@@ -184,7 +265,15 @@ class DeploymentAdmin(VariantAdminMixin):
     list_select_related = ("variant__model",)
     list_filter = ("engine",)
     fieldsets = (
-        (None, {"fields": ("variant", "engine", "dedicated_to", "live_replicas", "replicas")}),
+        (
+            None,
+            {
+                "fields": (
+                    *("variant", "engine", "dedicated_to", "live_replicas", "replicas"),
+                    "recent_failures",
+                )
+            },
+        ),
         (
             _("Size"),
             {
@@ -206,7 +295,7 @@ class DeploymentAdmin(VariantAdminMixin):
             },
         ),
     )
-    readonly_fields = ("live_replicas", "replicas")
+    readonly_fields = ("live_replicas", "replicas", "recent_failures")
     dollars_help = {
         "hourly_cost_nanos": _(
             "What one replica costs per hour, in dollars. Leave empty if unknown."
@@ -239,6 +328,30 @@ class DeploymentAdmin(VariantAdminMixin):
             for each in fleet_status().of(row.id)
         )
         return format_html_join("", "<div>{} · {} {}</div>", lines) or gettext("none")
+
+    @admin.display(description=_("Recent failures"))
+    def recent_failures(self, row: Deployment) -> str:
+        """Return the last failures of its replicas, each with its reason."""
+        lines = (
+            (
+                f"{each.noticed_at:%Y-%m-%d %H:%M} UTC",
+                row_url("admin:catalog_replicafailure_change", each.replica_id),
+                each.replica_id,
+                each.reason,
+            )
+            for each in failures(row)[:FAILURES_SHOWN]
+        )
+        return format_html_join("", FAILURE, lines) or gettext("none")
+
+
+@admin.register(ReplicaFailure)
+class ReplicaFailureAdmin(ReadOnlyAdmin):
+    """Replicas that failed, the newest first."""
+
+    list_display = ("replica_id", "deployment", "reason", "noticed_at")
+    list_select_related = ("deployment__variant__model",)
+    search_fields = ("=replica_id", "=deployment__id", "reason")
+    fields = ("replica_id", "deployment", "reason", "started_at", "noticed_at")
 
 
 def skills_table(report: QualityReport) -> str:

@@ -1,5 +1,7 @@
 """The operators' catalog in the management API: models, variants and deployments."""
 
+from typing import get_args
+
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -14,7 +16,9 @@ from control.api.operator_views import (
 )
 from control.catalog import selectors, services
 from control.catalog.models import Deployment, Model, Variant
+from control.catalog.publication import RequirementCode, requirements
 from control.catalog.services import DEPLOYMENT_FIELDS, MODEL_FIELDS, VARIANT_FIELDS
+from control.forms import REASON_MAX
 from control.organizations.models import Organization
 from control.permissions import Permission
 
@@ -182,19 +186,52 @@ class AdminVariantDetail(OperatorApiView):
         )
 
 
+class PublishVariantSerializer(OperatorSerializer):
+    """Why a variant is published although it has no price or no running deployment yet; the audit
+    log keeps the reason."""
+
+    override_reason = serializers.CharField(required=False, max_length=REASON_MAX)
+
+
+class RequirementSerializer(OperatorSerializer):
+    """One thing that a variant needs before customers may use it; `problem` says what is missing,
+    and is empty where nothing is."""
+
+    code = serializers.ChoiceField(choices=get_args(RequirementCode))
+    is_met = serializers.BooleanField()
+    problem = serializers.CharField()
+
+
+class RequirementListSerializer(OperatorSerializer):
+    """All that a variant needs before customers may use it."""
+
+    data = RequirementSerializer(many=True)
+
+
 class PublishVariant(OperatorApiView):
     """The publication of a variant."""
 
     serializer_class = AdminVariantSerializer
     write_permission = Permission.CATALOG_WRITE
 
+    @extend_schema(
+        operation_id="admin_variants_requirements", responses={200: RequirementListSerializer}
+    )
+    def get(self, request: Request, variant_id: str) -> Response:
+        """List what a variant needs before it can be published, and what of it is missing."""
+        found = requirements(selectors.variant(variant_id))
+        return Response({"data": RequirementSerializer(found, many=True).data})
+
     @idempotent
-    @extend_schema(operation_id="admin_variants_publish", request=None)
+    @extend_schema(operation_id="admin_variants_publish", request=PublishVariantSerializer)
     def post(self, request: Request, variant_id: str) -> Response:
-        """Open a variant to customers; the first of a model becomes its default. A quantized one
-        needs a quality report."""
+        """Open a variant to customers; the first of a model becomes its default. If it lacks
+        weights, a price, a running deployment or, being quantized, a quality report, the answer is
+        409 `requirements_missing`, whose `param` names the first. An `override_reason` waives the
+        price and the deployment."""
+        values = PublishVariantSerializer.read(request.data)
         variant = selectors.variant(variant_id)
-        return self.shown(services.publish_variant(actor=self.actor, variant=variant))
+        return self.shown(services.publish_variant(actor=self.actor, variant=variant, **values))
 
 
 class WithdrawVariant(OperatorApiView):

@@ -1,4 +1,4 @@
-"""Models, variants, quality reports and deployments."""
+"""Models, variants, quality reports, deployments and failures of their replicas."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
@@ -14,6 +14,7 @@ from control.organizations.models import Organization
 from serving.contract.capabilities import ISOLATING
 
 PUBLIC_ID_MAX = 100
+FAILURE_REASON_MAX = 500
 # The values that gateways accept (`serving.contract.units`).
 ID_FORM = RegexValidator(r"^[A-Za-z0-9_.:-]+\Z", "An id has letters, digits and _ . : - only.")
 COUNT_BOUNDS = [MaxValueValidator(10**9)]
@@ -261,3 +262,20 @@ class Deployment(models.Model):
             wanted = " or ".join(sorted(ISOLATING))
             message = f"An external server declares {wanted} here, or is dedicated to one."
             raise ValidationError({"engine_arguments": message})
+
+
+class ReplicaFailure(models.Model):
+    """A replica that failed, and why; kept after the fleet has forgotten it."""
+
+    replica_id = models.CharField(primary_key=True, max_length=ID_MAX)
+    deployment = models.ForeignKey(Deployment, models.PROTECT, related_name="failures")
+    reason = models.CharField(max_length=FAILURE_REASON_MAX)
+    started_at = models.DateTimeField()
+    noticed_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "catalog_replica_failure"
+        ordering = ["-noticed_at"]
+
+    def __str__(self) -> str:
+        return self.replica_id

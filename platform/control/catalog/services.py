@@ -11,6 +11,7 @@ from control.audit import services as audit
 from control.catalog import selectors
 from control.catalog.feed import deployment_record, model_record
 from control.catalog.models import Deployment, Model, QualityReport, Task, Variant
+from control.catalog.publication import missing_requirements, require_publishable
 from control.db.row_changes import apply_changes, create_row
 from control.errors import Conflict, InvalidValue
 from control.feed.services import publish
@@ -126,22 +127,27 @@ def record_quality(*, actor: Actor, variant: Variant, document: dict[str, Any]) 
 
 
 @transaction.atomic
-def publish_variant(*, actor: Actor, variant: Variant) -> Variant:
+def publish_variant(*, actor: Actor, variant: Variant, override_reason: str = "") -> Variant:
     """Open a variant to customers; the first of a model becomes its default.
 
-    Raises Conflict for a quantized variant without a quality report.
+    Raises RequirementsMissing where it lacks weights, a quality report although it is quantized, a
+    price or a running deployment; a reason, which the audit log keeps, waives the latter two.
     """
     require_operator(actor, Permission.CATALOG_WRITE)
+    missing = missing_requirements(variant)  # asks the fleet: before rows are locked
     model = selectors.locked_model(variant.model_id)
     variant = selectors.locked_variant(variant.id)
-    if variant.parent_id is not None and selectors.latest_report(variant) is None:
-        raise Conflict(f"{variant} needs a quality report before it is published.")
-    if apply_changes(variant, {"published_at": variant.published_at or timezone.now()}):
-        if model.default_variant_id is None:
-            apply_changes(model, {"default_variant": variant})
-        variant.model = model
-        _record(actor, "variant.published", variant)
-        publish([model_record(variant)])
+    if variant.published_at is not None:
+        return variant
+    require_publishable(variant, missing, override_reason)
+    apply_changes(variant, {"published_at": timezone.now()})
+    if model.default_variant_id is None:
+        apply_changes(model, {"default_variant": variant})
+    variant.model = model
+    waived = [each.code for each in missing]
+    details = {"missing": waived, "override_reason": override_reason} if waived else {}
+    _record(actor, "variant.published", variant, **details)
+    publish([model_record(variant)])
     return variant
 
 

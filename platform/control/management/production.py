@@ -92,6 +92,9 @@ def _mail_flaws(config: ControlConfig) -> Iterator[Flaw]:
         yield Flaw("must", "EMAIL_URL", words)
     elif server.host and not (server.use_tls or server.use_ssl):
         yield Flaw("must", "EMAIL_URL", "sends without TLS: links to new passwords can be read")
+    if not config.support_email:
+        words = "is not set: customers are not told whom to ask when they are suspended"
+        yield Flaw("should", "PENSTOCK_SUPPORT_EMAIL", words)
     domain = config.from_email.rpartition("@")[2].rstrip("> ")
     if is_local(domain):
         words = f"is of {domain}: it will be taken for spam"

@@ -8,11 +8,19 @@ from django.db.models import QuerySet
 from control.accounts.models import User
 from control.audit.pseudonyms import NameDirectory
 from control.operators.models import OperatorInvitation, OperatorToken
+from control.permissions import OPERATOR_PERMISSIONS, Permission, operator_can
 
 
 def operators() -> QuerySet[User]:
     """Return the operators, by address."""
     return User.objects.exclude(operator_role="").order_by("email")
+
+
+def finance_addresses() -> list[str]:
+    """Return the addresses of the operators who may keep the books."""
+    roles = [role for role in OPERATOR_PERMISSIONS if operator_can(role, Permission.FINANCE_WRITE)]
+    rows = operators().filter(operator_role__in=roles, is_active=True)
+    return list(rows.values_list("email", flat=True))
 
 
 def open_invitations() -> QuerySet[OperatorInvitation]:

@@ -1,30 +1,36 @@
 """Admin pages of users, organizations and projects, and the base class of lists whose rows belong
 to an organization."""
 
+from functools import partial
 from typing import Any
 
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from allauth.usersessions.models import UserSession
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
 from django.contrib.auth.models import Group
 from django.db.models import OuterRef, QuerySet, Subquery
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import TabularInline
+from unfold.decorators import action
 
 from control.accounts.models import User
-from control.admin.base import OperatorAdmin, ReadOnlyAdmin, operator
+from control.admin.base import OperatorAdmin, ReadOnlyAdmin, operator, row_url
+from control.admin.decisions import Decision, ReasonForm, decide
 from control.admin.fields import NOTHING, dollars
-from control.organizations.models import Membership, Organization, Project
-from control.organizations.selectors import organizations
+from control.organizations.models import Membership, Organization, OrganizationStatus, Project
+from control.organizations.selectors import organization, organizations
 from control.organizations.services import (
     rename_organization,
     resume_organization,
     set_organization_terms,
     suspend_organization,
 )
+from control.organizations.suspension import suspension_effects
 from control.permissions import Actor, Permission, operator_can
 
 LIMIT = _("Spending limit per month")
@@ -75,11 +81,12 @@ class OrganizationAdmin(OperatorAdmin):
     list_filter = ("status", "billing_mode")
     search_fields = ("name", "id", "memberships__user__email")
     fields = (
-        "id", "name", "status", "billing_mode", "spend_limit_nanos", "weight", "created_at",
+        "id", "name", "status", "suspended_reason", "billing_mode", "spend_limit_nanos", "weight",
+        "created_at",
     )  # fmt: skip
-    readonly_fields = ("id", "status", "created_at")
+    readonly_fields = ("id", "status", "suspended_reason", "created_at")
     inlines = (MembershipInline, ProjectInline)
-    actions = ("suspend", "resume")
+    actions_detail = ("suspend", "resume")
 
     dollars_help = {"spend_limit_nanos": _("In dollars per month (UTC). Leave empty for no limit.")}
     column_labels = {"spend_limit_nanos": LIMIT}
@@ -97,9 +104,17 @@ class OrganizationAdmin(OperatorAdmin):
             role, Permission.FINANCE_WRITE
         )
 
-    def has_suspend_permission(self, request: HttpRequest) -> bool:
-        """Allow support to suspend and resume organizations."""
-        return operator_can(operator(request).operator_role, Permission.CUSTOMERS_WRITE)
+    def has_suspend_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """Allow support to suspend active organizations."""
+        return self._may_set(request, object_id, OrganizationStatus.ACTIVE)
+
+    def has_resume_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """Allow support to resume suspended organizations."""
+        return self._may_set(request, object_id, OrganizationStatus.SUSPENDED)
+
+    def _may_set(self, request: HttpRequest, object_id: str, status: str) -> bool:
+        may = operator_can(operator(request).operator_role, Permission.CUSTOMERS_WRITE)
+        return may and organizations().filter(id=unquote(object_id), status=status).exists()
 
     def change_row(self, actor: Actor, row: Organization, changes: dict[str, Any]) -> Organization:
         """Rename an organization or set its terms."""
@@ -115,21 +130,36 @@ class OrganizationAdmin(OperatorAdmin):
             )
         return row
 
-    @admin.action(description=_("Suspend: all keys stop working at once"), permissions=["suspend"])
-    def suspend(self, request: HttpRequest, queryset: QuerySet[Organization]) -> None:
-        """Suspend the organizations."""
-        self.carry_out(
-            request, queryset, _("%(row)s is suspended."),
-            lambda actor, row: suspend_organization(actor=actor, organization=row),
-        )  # fmt: skip
+    @action(description=_("Suspend"), permissions=["suspend"])
+    def suspend(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show what follows and ask for a reason; on POST, suspend the organization."""
+        row = organization(unquote(object_id))
+        words = gettext("The reason is shown to its members and sent to its owners.")
+        effects = [(effect,) for effect in suspension_effects(row)]
+        decision = Decision(
+            gettext("Suspend %(organization)s") % {"organization": row},
+            words,
+            ReasonForm,
+            partial(suspend_organization, organization=row),
+            {"headers": (_("What follows"),), "rows": effects},
+        )
+        return decide(self, request, row, decision)
 
-    @admin.action(description=_("Resume: all keys work again"), permissions=["suspend"])
-    def resume(self, request: HttpRequest, queryset: QuerySet[Organization]) -> None:
-        """Resume the organizations."""
-        self.carry_out(
-            request, queryset, _("%(row)s is active again."),
-            lambda actor, row: resume_organization(actor=actor, organization=row),
-        )  # fmt: skip
+    @action(description=_("Resume"), permissions=["resume"])
+    def resume(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask for a reason; on POST, resume the organization."""
+        row = organization(unquote(object_id))
+        words = gettext(
+            "Its keys work again within a second, except those that were revoked or have expired."
+            " An email goes to its owners. The reason is for the audit log."
+        )
+        decision = Decision(
+            gettext("Resume %(organization)s") % {"organization": row},
+            words,
+            ReasonForm,
+            partial(resume_organization, organization=row),
+        )
+        return decide(self, request, row, decision)
 
 
 @admin.register(Project)
@@ -170,6 +200,15 @@ class OrganizationOwnedAdmin(OperatorAdmin):
 
     @admin.display(description=_("Organization"), empty_value=NOTHING)
     def owner(self, row: Any) -> str:
-        """Return the organization's name, or its id if it has no row."""
-        name = row.owner_name or row.organization_id
-        return name and format_html('<span title="{}">{}</span>', row.organization_id, name)
+        """Return the organization's name with a link to it, or its id if it has no row."""
+        if not row.owner_name:
+            return row.organization_id
+        url = organization_url(row.organization_id)
+        return format_html(
+            '<a href="{}" title="{}">{}</a>', url, row.organization_id, row.owner_name
+        )
+
+
+def organization_url(organization_id: str) -> str:
+    """Return the address of an organization's page."""
+    return row_url("admin:organizations_organization_change", organization_id)

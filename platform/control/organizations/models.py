@@ -9,6 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import EMAIL_MAX, NAME_MAX, User
 from control.db.models import ID_MAX, new_id
+from control.forms import REASON_MAX
 from control.permissions import Role
 
 ORIGIN_MAX = 200
@@ -63,6 +64,8 @@ class Organization(models.Model):
     status = models.CharField(
         max_length=16, choices=OrganizationStatus, default=OrganizationStatus.ACTIVE
     )
+    suspended_reason = models.CharField(max_length=REASON_MAX, blank=True)
+    """Why it is suspended, as its members are told; empty while it is not."""
     billing_mode = models.CharField(max_length=16, choices=BillingMode, default=BillingMode.PREPAID)
     spend_limit_nanos = models.BigIntegerField(null=True, blank=True)
     weight = models.PositiveIntegerField(

@@ -9,12 +9,13 @@ from rest_framework.response import Response
 from control.api.idempotency import idempotent
 from control.api.operator_views import OperatorApiView, OperatorSerializer, RowSerializer
 from control.audit.operator_access import record_organization_view
+from control.forms import REASON_MAX
 from control.organizations import selectors, services
 from control.organizations.models import Organization, OrganizationStatus
+from control.organizations.suspension import suspension_effects
 from control.permissions import Permission
 
 TERMS = ("billing_mode", "spend_limit_nanos", "weight")
-REASON_MAX = 200
 
 
 class AdminOrganizationSerializer(RowSerializer):
@@ -23,8 +24,10 @@ class AdminOrganizationSerializer(RowSerializer):
 
     class Meta:
         model = Organization
-        fields = ("id", "name", "status", *TERMS, "idempotency_enabled", "created_at")
-        read_only_fields = ("id", "status", *TERMS, "idempotency_enabled", "created_at")
+        fields = (
+            "id", "name", "status", "suspended_reason", *TERMS, "idempotency_enabled", "created_at",
+        )  # fmt: skip
+        read_only_fields = tuple(name for name in fields if name != "name")
 
 
 class TermsSerializer(RowSerializer):
@@ -88,17 +91,41 @@ class AdminOrganizationDetail(OperatorApiView):
         )
 
 
+class SuspendSerializer(OperatorSerializer):
+    """Why a customer is suspended: its members read it in the console, its owners in an email."""
+
+    reason = serializers.CharField(max_length=REASON_MAX)
+
+
+class SuspensionPreviewSerializer(OperatorSerializer):
+    """What follows if a customer is suspended now, a sentence each."""
+
+    effects = serializers.ListField(child=serializers.CharField())
+
+
 class SuspendOrganization(OperatorApiView):
     """The suspension of a customer."""
 
     serializer_class = AdminOrganizationSerializer
     write_permission = Permission.CUSTOMERS_WRITE
 
+    @extend_schema(
+        operation_id="admin_organizations_suspension_preview",
+        responses={200: SuspensionPreviewSerializer},
+    )
+    def get(self, request: Request, organization_id: str) -> Response:
+        """Tell what follows if a customer is suspended."""
+        organization = selectors.organization(organization_id)
+        page = "admin_organizations_suspension_preview"
+        record_organization_view(self.actor, organization.id, page=page)
+        return Response({"effects": suspension_effects(organization)})
+
     @idempotent
-    @extend_schema(operation_id="admin_organizations_suspend", request=ReasonSerializer)
+    @extend_schema(operation_id="admin_organizations_suspend", request=SuspendSerializer)
     def post(self, request: Request, organization_id: str) -> Response:
-        """Suspend a customer: its keys are refused within a second, its members can still read."""
-        values = ReasonSerializer.read(request.data)
+        """Suspend a customer: its keys are refused within a second, its members can still read.
+        The reason is shown to its members and sent to its owners."""
+        values = SuspendSerializer.read(request.data)
         organization = selectors.organization(organization_id)
         return self.shown(
             services.suspend_organization(actor=self.actor, organization=organization, **values)

@@ -72,9 +72,17 @@ def owned_count(user: User) -> int:
     return memberships(user).filter(role=Role.OWNER).count()
 
 
+def owner_addresses(organization_id: str) -> list[str]:
+    """Return the verified addresses of an organization's owners."""
+    return _addresses(organization_id, [Role.OWNER])
+
+
 def notification_recipients(organization_id: str) -> list[str]:
     """Return the verified addresses of an organization's owners, admins and billing members."""
-    roles = (Role.OWNER, Role.ADMIN, Role.BILLING)
+    return _addresses(organization_id, [Role.OWNER, Role.ADMIN, Role.BILLING])
+
+
+def _addresses(organization_id: str, roles: Iterable[Role]) -> list[str]:
     found = EmailAddress.objects.filter(
         verified=True,
         primary=True,

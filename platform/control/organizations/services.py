@@ -24,6 +24,7 @@ from control.organizations.signals import (
     limits_changed,
     organization_created,
 )
+from control.organizations.suspension import tell_owners
 from control.permissions import Actor, Permission, Role, require, require_operator
 from serving.contract.budget import balance_budget_id, limit_budget_id
 
@@ -139,18 +140,34 @@ def set_idempotency_enabled(
 
 @transaction.atomic
 def suspend_organization(
-    *, actor: Actor, organization: Organization, reason: str = ""
+    *, actor: Actor, organization: Organization, reason: str, is_mailed: bool = True
 ) -> Organization:
-    """Suspend an organization: its keys are refused at once. Members can still read."""
-    return _set_status(actor, organization, OrganizationStatus.SUSPENDED, reason)
+    """Suspend an organization: its keys are refused at once. Members can still read, and are told
+    the reason; owners get an email, unless the caller sends its own.
+
+    Raises InvalidValue without a reason.
+    """
+    reason = reason.strip()
+    if not reason:
+        raise InvalidValue("Give a reason: the organization is told.", param="reason")
+    organization = _set_status(actor, organization, OrganizationStatus.SUSPENDED, reason)
+    if is_mailed:
+        tell_owners("organization_suspended", organization, reason=reason, now=timezone.now())
+    publish([FeedRef("organization", organization.id)])
+    return organization
 
 
 @transaction.atomic
 def resume_organization(
-    *, actor: Actor, organization: Organization, reason: str = ""
+    *, actor: Actor, organization: Organization, reason: str = "", is_mailed: bool = True
 ) -> Organization:
-    """End a suspension: keys that were not revoked work again."""
-    return _set_status(actor, organization, OrganizationStatus.ACTIVE, reason)
+    """End a suspension: keys that were not revoked work again. Owners get an email, unless the
+    caller sends its own."""
+    organization = _set_status(actor, organization, OrganizationStatus.ACTIVE, reason)
+    if is_mailed:
+        tell_owners("organization_resumed", organization, reason="", now=timezone.now())
+    publish([FeedRef("organization", organization.id)])
+    return organization
 
 
 def _set_status(actor: Actor, organization: Organization, status: str, reason: str) -> Organization:
@@ -161,10 +178,10 @@ def _set_status(actor: Actor, organization: Organization, status: str, reason: s
     if organization.status == status:
         raise Conflict(f"The organization is {status} already.")
     organization.status = status
-    organization.save(update_fields=["status"])
+    organization.suspended_reason = "" if organization.is_active else reason
+    organization.save(update_fields=["status", "suspended_reason"])
     verb = "resumed" if organization.is_active else "suspended"
     _record(actor, f"organization.{verb}", organization, reason=reason)
-    publish([FeedRef("organization", organization.id)])
     return organization
 
 

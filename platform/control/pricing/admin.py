@@ -8,7 +8,6 @@ from django.contrib.admin.utils import unquote
 from django.forms import BaseInlineFormSet, ModelForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.html import format_html
@@ -20,18 +19,23 @@ from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSplitDateTimeWidget, UnfoldAdminTextInputWidget
 
 from control.admin.base import OperatorAdmin, operator, row_url
+from control.admin.decisions import decision_page
 from control.admin.fields import DollarsMixin, dollars
 from control.errors import ServiceError
 from control.permissions import Actor
 from control.pricing import selectors, services
 from control.pricing.models import Price, PriceBook
-from control.pricing.price_changes import PriceChange, changes_in, confirmation_phrase
+from control.pricing.price_changes import (
+    PriceChange,
+    changes_in,
+    confirmation_phrase,
+    examples,
+)
 
 BAND = ("variant", "tier", "input_tokens_min")
 """The fields that identify a band; a price with other values is another price."""
 REPLAY = "admin:economics_replayrun_add"
 """The page that replays a draft: named, not imported, since it belongs to a layer above."""
-TEMPLATE = "admin/pricing/decide.html"
 UNUSUAL = '<strong class="text-red-600 dark:text-red-500">{}</strong>'
 HEADERS = (_("Price per million tokens"), _("Old price"), _("New price"), "")
 
@@ -210,9 +214,10 @@ def publish_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Ht
     table = {"headers": HEADERS, "rows": [change_row(change) for change in changes]}
     warning = gettext("Once published, the book never changes; only another one can supersede it.")
     title = gettext("Publish %(book)s") % {"book": book}
-    return _page(
-        admin, request, book, title=title, form=form, table=table,
-        words=f"{audience(book)} {warning}", button=gettext("Publish"),
+    words = " ".join([audience(book), *examples(changes), warning])
+    return decision_page(
+        admin, request, book, title=title, form=form, table=table, words=words,
+        button=gettext("Publish"),
     )  # fmt: skip
 
 
@@ -231,7 +236,7 @@ def cancel_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Htt
         " in force and the book stays on record."
     ) % {"time": f"{book.effective_at:%Y-%m-%d %H:%M}"}
     title = gettext("Cancel %(book)s") % {"book": book}
-    return _page(
+    return decision_page(
         admin, request, book, title=title, form=form, table=None,
         words=f"{audience(book)} {warning}", button=gettext("Cancel this book"),
     )  # fmt: skip
@@ -240,7 +245,7 @@ def cancel_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Htt
 def change_row(change: PriceChange) -> tuple[str, str, str, str]:
     """Return a change as a row of the page's table."""
     if change.is_unusual:
-        mark = format_html(UNUSUAL, gettext("unusual"))
+        mark = format_html(UNUSUAL, gettext("unusual: %(why)s") % {"why": change.reason})
         return (change.subject, change.old, change.new, mark)
     note = gettext("unchanged") if change.old_nanos == change.new_nanos else ""
     return (change.subject, change.old, change.new, note)
@@ -265,10 +270,3 @@ def _changes(book: PriceBook, form: PublishForm) -> list[PriceChange]:
 def _done(request: HttpRequest, book: PriceBook, words: str) -> HttpResponse:
     messages.success(request, words % {"book": book})
     return redirect(row_url("admin:pricing_pricebook_change", book.pk))
-
-
-def _page(
-    admin: ModelAdmin, request: HttpRequest, book: PriceBook, **context: Any
-) -> TemplateResponse:
-    shared = {**admin.admin_site.each_context(request), "opts": admin.opts, "original": book}
-    return TemplateResponse(request, TEMPLATE, {**shared, **context, "object": book})

@@ -149,6 +149,17 @@ def prices_in_force(
     return {variant_id: bands[0] for variant_id, bands in found.items()}
 
 
+def all_in_force(organization: Organization | None, at: datetime) -> list[Price]:
+    """Return the bands of all tiers that an organization (None: one without a contract) pays at a
+    time."""
+    return [
+        price
+        for tier in ServiceTier.values
+        for bands in schedules_in_force(organization, at, tier=tier).values()
+        for price in bands
+    ]
+
+
 def price_validity(price_ids: Iterable[str]) -> dict[str, PriceValidity]:
     """Return the validity of the published ones of these prices, by price id."""
     with connection.cursor() as cursor:

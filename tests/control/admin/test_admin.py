@@ -24,6 +24,7 @@ from control.catalog import services as catalog
 from control.catalog.models import Deployment, Model, Variant
 from control.feed.models import PublishedChange as Published
 from control.feed.selectors import last_record
+from control.organizations.suspension import suspension_effects
 from control.pricing import services as pricing
 from control.pricing.models import PriceBook
 from serving.contract.codec import encode
@@ -40,16 +41,17 @@ from tests.fixtures.organizations import (
 from tests.fixtures.routes import routes
 
 DOLLARS = {
-    "input_nanos": "0.00000015",
-    "cached_input_nanos": "0.000000075",
-    "output_nanos": "0.0000006",
+    "input_nanos": "0.15",
+    "cached_input_nanos": "0.075",
+    "output_nanos": "0.60",
 }
-METERS = {"input_nanos": 150, "cached_input_nanos": 75, "output_nanos": 600}
+METERS = {"input_nanos": 150_000_000, "cached_input_nanos": 75_000_000, "output_nanos": 600_000_000}
 PAGES = [
     "limits_spendinglimit",
     "limits_usagetier", "limits_ratelimitoverride", "limits_organizationusagetier",
     "dataplane_gatewayheartbeat",
     "catalog_model", "catalog_variant", "catalog_qualityreport", "catalog_deployment",
+    "catalog_replicafailure",
     "pricing_pricebook", "organizations_organization", "organizations_project", "accounts_user",
     "api_keys_apikey", "audit_auditevent", "feed_publishedchange",
 ]  # fmt: skip
@@ -204,13 +206,12 @@ def test_a_model_is_added_and_closed_to_others(operator: Client, org: SeededOrga
 
 
 def test_a_refusal_is_a_message(operator: Client, variant: Variant) -> None:
-    quantized = make_variant(variant.model, "int8", parent=variant)
-    assert "needs a quality report" in act(operator, quantized, "publish")
+    assert "is the default" in act(operator, variant, "withdraw")
 
 
 def test_a_price_book_is_filled_and_published(operator: Client, variant: Variant) -> None:
     book = pricing.draft_book(actor=OPERATOR, name="Draft")
-    row = {f"prices-0-{name}": value for name, value in METERS.items()}
+    row = {f"prices-0-{name}": value for name, value in DOLLARS.items()}
     row |= {"prices-0-variant": variant.id, "prices-0-tier": "default", "prices-0-book": book.id}
     row |= {"prices-0-input_tokens_min": 0}
     save(operator, book, **row, **{"prices-TOTAL_FORMS": 1})
@@ -238,11 +239,11 @@ def test_the_publish_page_shows_old_and_new_and_asks_for_words(
     pricing.set_price(actor=OPERATOR, book=first, variant=variant, **METERS)
     pricing.publish_book(actor=OPERATOR, book=first)
     book = pricing.draft_book(actor=OPERATOR, name="Summer")
-    dear = METERS | {"output_nanos": 6_000}
+    dear = METERS | {"output_nanos": 6_000_000_000}
     pricing.set_price(actor=OPERATOR, book=book, variant=variant, **dear)
     page = operator.get(decide(book, "publish")).content.decode()
     sentence = "publish Summer with 1 unusual price"
-    assert all(each in page for each in ("$0.0000006", "$0.000006", "unusual", sentence))
+    assert all(each in page for each in ("$0.60", "$6.00", "unusual", sentence))
     empty = {"effective_at_0": "", "effective_at_1": ""}
     refused = operator.post(decide(book, "publish"), empty | {"confirmation": "yes"})
     assert "type as confirmation" in refused.content.decode()
@@ -296,7 +297,7 @@ def test_a_price_moved_to_another_band_leaves_none_behind(
     save(operator, book, **row, **{"prices-TOTAL_FORMS": 1, "prices-INITIAL_FORMS": 1})
     moved = book.prices.get()
     assert (moved.tier, moved.input_tokens_min) == ("flex", 200)
-    assert (moved.input_nanos, moved.output_nanos) == (150, 600)
+    assert (moved.input_nanos, moved.output_nanos) == (150_000_000, 600_000_000)
 
 
 def test_a_published_book_is_looked_at_only(operator: Client, variant: Variant) -> None:
@@ -318,10 +319,23 @@ def test_keys_are_looked_at_and_revoked(operator: Client, key: ApiKey) -> None:
 def test_an_organization_is_suspended_and_resumed(
     operator: Client, org: SeededOrganization
 ) -> None:
-    assert "is suspended" in act(operator, org.organization, "suspend")
-    record = json.loads(last_record("organization", org.id) or "")
-    assert record["status"] == "suspended"
-    assert "is active again" in act(operator, org.organization, "resume")
+    suspend, resume = (
+        row_url(f"admin:organizations_organization_{verb}", org.id)
+        for verb in ("suspend", "resume")
+    )
+    assert operator.get(resume).status_code == 403
+    page = operator.get(suspend)
+    effects = [effect for (effect,) in page.context["table"]["rows"]]
+    assert effects == suspension_effects(org.organization)
+    assert effects[0] in page.content.decode()
+    assert operator.post(suspend, {"reason": " "}).status_code == 200
+    assert json.loads(last_record("organization", org.id) or "")["status"] == "active"
+    assert operator.post(suspend, {"reason": "Unpaid card charges"}).status_code == 302
+    assert json.loads(last_record("organization", org.id) or "")["status"] == "suspended"
+    assert "Unpaid card charges" in operator.get(change_url(org.organization)).content.decode()
+    assert operator.get(suspend).status_code == 403
+    assert operator.post(resume, {"reason": "Paid"}).status_code == 302
+    assert json.loads(last_record("organization", org.id) or "")["status"] == "active"
 
 
 def test_an_organizations_terms_are_published(operator: Client, org: SeededOrganization) -> None:
@@ -382,6 +396,13 @@ def test_live_replicas_are_the_fleets_word(
         thread.join()
     assert "1 ready" in page
     assert f"rep_{deployment.id}" in page
+
+
+def test_the_first_pages_figures_link_to_what_they_count(operator: Client) -> None:
+    page = operator.get(reverse("admin:index"))
+    for title, _, address in page.context["figures"]:
+        assert operator.get(address).status_code == 200, title
+        assert f'href="{address}"' in page.content.decode()
 
 
 def test_a_silent_fleet_is_said_to_be_silent(operator: Client, deployment: Deployment) -> None:

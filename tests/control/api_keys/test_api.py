@@ -252,7 +252,7 @@ def test_a_good_key_of_a_suspended_organization_is_told_so(
     org: SeededOrganization, base: str
 ) -> None:
     secret = org.mint(scopes=[Scope.MANAGE])[1]
-    suspend_organization(actor=OPERATOR, organization=org.organization)
+    suspend_organization(actor=OPERATOR, organization=org.organization, reason="abuse")
     reply = bearer(secret).get(f"{base}/api-keys")
     assert (reply.status_code, reply.json()["error"]["code"]) == (403, "organization_suspended")
     resume_organization(actor=OPERATOR, organization=org.organization)

@@ -135,7 +135,7 @@ def test_keys_of_a_suspended_organization_stay_published_so_that_they_are_told_w
 ) -> None:
     kept, revoked = org.mint()[0], org.mint(name="Old")[0]
     revoke_key(actor=org.actor, key=revoked)
-    suspend_organization(actor=OPERATOR, organization=org.organization)
+    suspend_organization(actor=OPERATOR, organization=org.organization, reason="abuse")
     assert published(kept) is not None
     resume_organization(actor=OPERATOR, organization=org.organization)
     assert published(kept) is not None
@@ -143,7 +143,7 @@ def test_keys_of_a_suspended_organization_stay_published_so_that_they_are_told_w
 
 
 def test_no_key_is_minted_where_keys_have_ended(org: SeededOrganization) -> None:
-    suspend_organization(actor=OPERATOR, organization=org.organization)
+    suspend_organization(actor=OPERATOR, organization=org.organization, reason="abuse")
     with pytest.raises(Conflict, match="suspended"):
         org.mint()
     resume_organization(actor=OPERATOR, organization=org.organization)

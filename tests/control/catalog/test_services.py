@@ -16,6 +16,7 @@ from tests.fixtures.organizations import (
     make_deployment,
     make_model,
     make_variant,
+    publish_ahead,
     quality_report,
 )
 
@@ -54,13 +55,13 @@ def test_a_quantized_variant_is_published_with_a_quality_report_only(quantized: 
     with pytest.raises(Conflict, match="quality report"):
         services.publish_variant(actor=OPERATOR, variant=quantized)
     services.record_quality(actor=OPERATOR, variant=quantized, document=quality_report())
-    services.publish_variant(actor=OPERATOR, variant=quantized)
+    publish_ahead(quantized)
     assert names(quantized) == ("small:int8",)
 
 
 def test_another_default_takes_the_models_name_over(variant: Variant, quantized: Variant) -> None:
     services.record_quality(actor=OPERATOR, variant=quantized, document=quality_report())
-    quantized = services.publish_variant(actor=OPERATOR, variant=quantized)
+    quantized = publish_ahead(quantized)
     services.set_default_variant(actor=OPERATOR, model=variant.model, variant=quantized)
     assert names(quantized) == ("small", "small:int8")
     assert names(variant) == ("small:bf16",)
@@ -172,7 +173,11 @@ def test_the_api_shows_prices_and_quality(
 ) -> None:
     services.record_quality(actor=OPERATOR, variant=variant, document=quality_report())
     book = pricing.draft_book(actor=OPERATOR, name="Prices")
-    meters = {"input_nanos": 150, "cached_input_nanos": 75, "output_nanos": 600}
+    meters = {
+        "input_nanos": 150_000_000,
+        "cached_input_nanos": 75_000_000,
+        "output_nanos": 600_000_000,
+    }
     pricing.set_price(actor=OPERATOR, book=book, variant=variant, **meters)
     pricing.publish_book(actor=OPERATOR, book=book)
     model = api.get(f"{base}/models").json()["data"][0]

@@ -28,6 +28,7 @@ PUBLIC = {
     "PENSTOCK_INTERNAL_API_HOST": "10.1.0.5",
     "PENSTOCK_TRUSTED_PROXIES": "10.0.0.0/24",
     "PENSTOCK_FROM_EMAIL": "Penstock <noreply@penstock.example>",
+    "PENSTOCK_SUPPORT_EMAIL": "support@penstock.example",
     "PENSTOCK_LOG_FORMAT": "json",
     "PENSTOCK_STATIC_DIR": "/srv/static",
     "PENSTOCK_ARCHIVE_DIR": "/srv/archive",
@@ -71,11 +72,12 @@ def test_each_flaw_is_named_by_its_variable(name: str, changed: dict[str, Any]) 
 
 
 def test_what_is_only_worse_is_told_and_fails_nothing() -> None:
-    config = replace(FIT, log_format="console", static_dir=None, archive_dir=None)
+    config = replace(FIT, log_format="console", static_dir=None, archive_dir=None, support_email="")
     found = flaws(config)
     assert names(found) == set()
     assert names(found, "should") == {
         "PENSTOCK_LOG_FORMAT",
+        "PENSTOCK_SUPPORT_EMAIL",
         "PENSTOCK_STATIC_DIR",
         "PENSTOCK_ARCHIVE_DIR",
     }

@@ -28,7 +28,9 @@ def test_keys_of_an_organization_that_older_code_suspended_are_known_again(
     key, _ = org.mint()
     revoked, _ = org.mint()
     revoke_key(actor=org.actor, key=revoked)
-    suspend_organization(actor=Actor.for_system("tests"), organization=org.organization)
+    suspend_organization(
+        actor=Actor.for_system("tests"), organization=org.organization, reason="abuse"
+    )
     say("api_key", key.id, None)
     before = last_version()
     assert republish_outdated() == 1

@@ -76,7 +76,10 @@ def test_an_operators_first_day(
             "context_tokens": 4096, "output_tokens_max": 1024, "vocabulary_size": 32_000,
         },
     )  # fmt: skip
-    script("variants_publish", variant_id=variant.id)
+    ahead = {"override_reason": "Announced for today, its replica is loading"}
+    refused = script.reply("variants_publish", {}, variant_id=variant.id)
+    assert (refused.status_code, refused.parsed.error.param) == (409, "price")
+    script("variants_publish", ahead, variant_id=variant.id)
     deployment = script("deployments_create", {"variant_id": variant.id, "replicas_min": 1})
     assert last_record("deployment", deployment.id) is not None
     price(script, variant.id)

@@ -161,8 +161,7 @@ DEEDS: dict[str, tuple[Permission, Callable[..., object]]] = {
     "suspension": (
         Permission.CUSTOMERS_WRITE,
         lambda actor, org: suspend_organization(
-            actor=actor, organization=org.organization
-        ),
+            actor=actor, organization=org.organization, reason="abuse"),
     ),
     "names": (
         Permission.CUSTOMERS_WRITE,

@@ -110,7 +110,7 @@ def test_it_needs_the_name_and_an_owner_and_ends_once(org: SeededOrganization) -
         delete(org, actor=owner)
     for verb in (resume_organization, suspend_organization):
         with pytest.raises(Conflict):
-            verb(actor=OPERATOR, organization=org.organization)
+            verb(actor=OPERATOR, organization=org.organization, reason="abuse")
 
 
 def test_in_the_api_the_dry_run_changes_nothing(

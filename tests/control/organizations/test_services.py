@@ -80,7 +80,7 @@ def test_a_postpaid_organization_does_not_raise_its_own_credit_line(
 
 def test_only_operators_suspend(org: SeededOrganization) -> None:
     with pytest.raises(NotPermitted):
-        suspend_organization(actor=org.actor, organization=org.organization)
+        suspend_organization(actor=org.actor, organization=org.organization, reason="abuse")
 
 
 def test_a_project_is_a_budget_where_it_has_a_limit(org: SeededOrganization) -> None:

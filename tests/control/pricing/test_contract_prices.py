@@ -17,8 +17,8 @@ from serving.contract.records import ContractPriceRecord
 from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_model, make_variant
 from web.console.offers import variant_options
 
-LIST = {"input_nanos": 150, "cached_input_nanos": 75, "output_nanos": 600}
-OWN = {"input_nanos": 100, "cached_input_nanos": 50, "output_nanos": 400}
+LIST = {"input_nanos": 150_000_000, "cached_input_nanos": 75_000_000, "output_nanos": 600_000_000}
+OWN = {"input_nanos": 100_000_000, "cached_input_nanos": 50_000_000, "output_nanos": 400_000_000}
 DAY = timedelta(days=1)
 
 
@@ -48,7 +48,8 @@ def test_it_is_published_under_a_kind_of_its_own(org: SeededOrganization, own: P
     raw = last_record("contract_price", own.id)
     assert raw is not None
     record = decode(raw.encode(), ContractPriceRecord)
-    assert (record.organization_id, record.output_nanos, record.ends_at) == (org.id, 400, None)
+    assert (record.organization_id, record.output_nanos) == (org.id, 400_000_000)
+    assert record.ends_at is None
     assert last_record("price", own.id) is None
 
 

@@ -16,7 +16,7 @@ from serving.contract.codec import decode
 from serving.contract.records import PriceRecord
 from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_model, make_variant
 
-METERS = {"input_nanos": 150, "cached_input_nanos": 75, "output_nanos": 600}
+METERS = {"input_nanos": 150_000_000, "cached_input_nanos": 75_000_000, "output_nanos": 600_000_000}
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_price_of_a_draft_is_set_again(price: Price, variant: Variant) -> None
 
 
 @pytest.mark.parametrize(
-    "meters", [{"input_nanos": -1}, {"output_nanos": -1}, {"cached_input_nanos": 151}]
+    "meters", [{"input_nanos": -1}, {"output_nanos": -1}, {"cached_input_nanos": 150_000_001}]
 )
 def test_a_price_is_never_negative_nor_cached_input_dearer(
     price: Price, variant: Variant, meters: dict[str, int]

@@ -7,6 +7,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from control.audit.models import AuditEvent
+from control.catalog import services as catalog
 from control.catalog.models import Variant
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.feed.selectors import last_record
@@ -145,14 +146,66 @@ def test_half_more_or_less_is_usual(price: Price, variant: Variant, output_nanos
     publish(draft(variant, output_nanos=output_nanos))
 
 
-def test_a_first_price_is_unusual_only_where_it_is_zero(variant: Variant) -> None:
-    with pytest.raises(ConfirmationRequired, match=r"cached input no price → \$0.00"):
-        publish(draft(variant, cached_input_nanos=0))
-    publish(draft(variant, input_nanos=10**12))
+FIRST = [
+    # In force for the model's other variant: $0.15, $0.075 and $0.60.
+    ("a sibling", {"output_nanos": 3_000_000_000}, None),
+    ("a sibling", {"output_nanos": 3_000_000_001}, r"model's others, \$0.60 to \$0.60"),
+    ("a sibling", {"output_nanos": 120_000_000}, None),
+    ("a sibling", {"output_nanos": 119_999_999}, r"model's others, \$0.60 to \$0.60"),
+    ("a sibling", {"cached_input_nanos": 0}, "first price of zero"),
+    # A tier and a band of the same book are held against each other.
+    ("a tier", {"output_nanos": 60_000_000_000}, "far from the model's others"),
+    ("a band", {"output_nanos": 60_000_000_000}, "far from the model's others"),
+    ("nothing", {"output_nanos": 100_000_000_000}, None),
+    ("nothing", {"output_nanos": 320_000_000_000_000}, r"outside of \$0.001 to \$100"),
+    ("nothing", {"cached_input_nanos": 999_999}, r"outside of \$0.001 to \$100"),
+    ("nothing", {"cached_input_nanos": 0}, r"no price → \$0.00 \(a first price of zero"),
+]
+
+
+@pytest.mark.parametrize(("beside", "meters", "reason"), FIRST)
+def test_a_first_price_has_bounds(
+    variant: Variant, beside: str, meters: dict[str, int], reason: str | None
+) -> None:
+    if beside == "a sibling":
+        publish(draft(variant))
+        variant = make_variant(variant.model, "fp16")
+    first = draft(variant, **meters)
+    if beside == "a tier":
+        services.set_price(
+            actor=OPERATOR, book=first.book, variant=variant, tier=ServiceTier.FLEX, **METERS
+        )
+    if beside == "a band":
+        band(first, 200)
+    if reason is None:
+        publish(first)
+        return
+    with pytest.raises(ConfirmationRequired, match=reason) as refusal:
+        publish(first)
+    publish(first, confirmation=refusal.value.sentence)
+
+
+def test_a_first_price_is_confirmed_by_what_a_million_tokens_cost(variant: Variant) -> None:
+    dear = draft(variant, input_nanos=320_000_000_000_000)
+    with pytest.raises(ConfirmationRequired) as refusal:
+        publish(dear)
+    cost = "$320,000.00 for 1,000,000 input tokens"
+    assert f"With {variant} default a customer will pay {cost}." in refusal.value.message
+    amount = "1 million tokens for up to $320,000.00"
+    assert refusal.value.sentence == f"publish Next with 1 unusual price, {amount}"
+
+
+def test_embeddings_have_no_output_to_price(db: None) -> None:
+    model = catalog.create_model(actor=OPERATOR, public_id="e", name="E", task="embed")
+    publish(draft(make_variant(model, dimensions=8), output_nanos=0))
 
 
 def test_a_price_that_stays_zero_is_asked_for_once(variant: Variant) -> None:
-    publish(draft(variant, output_nanos=0), confirmation="publish Next with 1 unusual price")
+    amount = "1 million tokens for up to $0.00"
+    publish(
+        draft(variant, output_nanos=0),
+        confirmation=f"publish Next with 1 unusual price, {amount}",
+    )
     publish(draft(variant, output_nanos=0))
 
 

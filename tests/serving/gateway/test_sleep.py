@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from serving.contract.records import DeploymentRecord
+from serving.contract.replica import State
 from tests.fixtures import catalog
 from tests.fixtures.fake_control import FakeControl
 from tests.fixtures.fleet_process import OF_A_GATEWAY, FleetProcess
@@ -64,9 +65,37 @@ async def test_who_waits_in_vain_is_told_when_to_come_back(
     status = 529 if path.startswith("/v1/messages") else 503
     assert (reply.status, reply.headers["retry-after"]) == (status, "40")
     assert time.monotonic() - begun >= 0.2, "it waits first"
-    assert "not running at the moment" in said
+    assert "The model is loading: it should be ready in about 40 s." in said
     demands = [one.deployments.get("dep_var_demo") for one in stack.control.slots.reports]
     assert any(one is not None and one.is_any for one in demands), "the fleet is told"
+
+
+LOADING: list[tuple[State, float | None, str, bool]] = [
+    ("loading", 3600.0, "model_loading", True),
+    ("canary", 3600.0, "model_loading", True),
+    ("pending", 3600.0, "model_loading", True),
+    ("loading", 0.0, "model_loading", False),  # longer than the last time
+    ("loading", None, "model_loading", False),  # its first start
+    ("failed", 3600.0, "model_unavailable", False),
+    ("stopped", None, "model_unavailable", False),
+]
+
+
+@pytest.mark.parametrize(("state", "load_seconds", "code", "is_learned"), LOADING)
+async def test_a_model_that_loads_says_when_to_come_back(
+    stack: Stack, state: State, load_seconds: float | None, code: str, is_learned: bool
+) -> None:
+    """Nobody waits for it here: the time is that of the deployment's last start."""
+    [known] = stack.gateway.directory.pools["dep_var_demo"].replicas.values()
+    record = msgspec.structs.replace(known.record, state=state, load_seconds=load_seconds)
+    stack.control.fleet.publish("replica", record.replica_id, record)
+    await eventually(lambda: known.record.state == state)
+    async with stack.post("/v1/chat/completions", CHAT) as reply:
+        error = (await reply.json())["error"]
+    assert (reply.status, error["code"]) == (503, code)
+    retry_after = reply.headers["retry-after"]
+    assert 3000 < int(retry_after) <= 3600 if is_learned else retry_after == "5"
+    assert (f"ready in about {retry_after} s" in error["message"]) is is_learned
 
 
 async def test_what_sleeps_is_listed_and_what_is_stopped_is_not(stack: Stack) -> None:

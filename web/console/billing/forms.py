@@ -12,7 +12,7 @@ from billing.payments.models import AutoTopUp, PaymentMethod
 from billing.payments.models.codes import CODE_MAX
 from billing.payments.services.asking import TOP_UP_MAX_CENTS, TOP_UP_MIN_CENTS
 from billing.payments.services.automatic import CAP_MAX_CENTS
-from control.forms import clean_dollars
+from control.forms import REASON_MAX, clean_dollars
 from serving.contract.money import CENT_NANOS
 
 CHOICES = (1_000, 2_500, 5_000, 10_000, 25_000)
@@ -103,6 +103,21 @@ class TopUpForm(forms.Form):
         """Return whether this total was shown, or Stripe's page will show it."""
         is_on_stripes_page = self.cleaned_data["method"] == NEW_METHOD
         return is_on_stripes_page or self.cleaned_data["agreed_cents"] == total_cents
+
+
+class InvoiceRequestForm(forms.Form):
+    """The amount of credit that an invoice is asked for."""
+
+    amount_cents = CentsField(
+        label=_("Amount, in dollars"), least=TOP_UP_MIN_CENTS, most=CAP_MAX_CENTS
+    )
+    note = forms.CharField(
+        label=_("Note"),
+        required=False,
+        max_length=REASON_MAX,
+        help_text=_("Such as your purchase order number."),
+    )
+    form_id = forms.CharField(widget=forms.HiddenInput, max_length=64, initial=new_form_id)
 
 
 class AutoTopUpForm(forms.Form):

@@ -12,6 +12,7 @@ from django.utils.translation import gettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
+from billing.invoicing.invoice_requests import request_invoice
 from billing.invoicing.selectors import billing_profile, default_legal_entity
 from billing.payments import selectors, syncing
 from billing.payments.errors import NotThere, StripeAway
@@ -24,10 +25,16 @@ from billing.payments.services.methods import is_expired, make_default, remove_m
 from billing.payments.services.sessions import start_method
 from control.errors import Conflict, NotPermitted
 from control.permissions import Permission
-from serving.contract.money import format_dollars
+from serving.contract.money import CENT_NANOS, format_dollars
 from web.console.base import PageContext, console_page
 from web.console.billing.balance import balance_forecast
-from web.console.billing.forms import NEW_METHOD, AutoTopUpForm, PromoCodeForm, TopUpForm
+from web.console.billing.forms import (
+    NEW_METHOD,
+    AutoTopUpForm,
+    InvoiceRequestForm,
+    PromoCodeForm,
+    TopUpForm,
+)
 from web.console.billing.payments import payment_rows
 from web.console.binding_limit import binding_limit_view
 from web.console.forms import apply_or_form_error
@@ -138,6 +145,29 @@ def billing_code(page: PageContext) -> HttpResponse:
 
 @require_POST
 @console_page("billing")
+def billing_request_invoice(page: PageContext) -> HttpResponse:
+    """Ask the operator for an invoice, where payments come by bank transfer."""
+    form = InvoiceRequestForm(page.request.POST)
+    if form.is_valid() and apply_or_form_error(
+        form,
+        lambda: request_invoice(
+            organization=page.organization,
+            actor=page.actor,
+            amount_cents=form.cleaned_data["amount_cents"],
+            note=form.cleaned_data["note"],
+            idempotency_key=form.cleaned_data["form_id"],
+            now=timezone.now(),
+        ),
+    ):
+        words = gettext("The operator was asked for an invoice of %(amount)s.")
+        amount = format_dollars(form.cleaned_data["amount_cents"] * CENT_NANOS)
+        messages.success(page.request, words % {"amount": amount})
+        return redirect(page.url("billing"))
+    return render_billing(page, invoice=form)
+
+
+@require_POST
+@console_page("billing")
 def billing_method_new(page: PageContext) -> HttpResponse:
     """Go to Stripe's page that saves a card or bank account."""
     try:
@@ -193,6 +223,7 @@ def render_billing(
     top_up: TopUpForm | None = None,
     automatic: AutoTopUpForm | None = None,
     code: PromoCodeForm | None = None,
+    invoice: InvoiceRequestForm | None = None,
 ) -> HttpResponse:
     """Return the page, with the forms as they were submitted."""
     require_money(page, Permission.BILLING_READ)
@@ -213,8 +244,11 @@ def render_billing(
         "top_up": top_up or TopUpForm(methods=methods),
         "automatic": automatic or AutoTopUpForm.of(saved),
         "code": code or PromoCodeForm(),
+        "invoice": invoice or InvoiceRequestForm(),
+        "support_email": settings.CONFIG.support_email,
     }
-    refused = any(form is not None and form.errors for form in (top_up, automatic, code))
+    forms = (top_up, automatic, code, invoice)
+    refused = any(form is not None and form.errors for form in forms)
     return page.render("console/billing/billing.html", context, status=400 if refused else 200)
 
 

@@ -109,6 +109,20 @@ class Migration(migrations.Migration):
                 'ordering': ['created_at'],
             },
         ),
+        migrations.CreateModel(
+            name='ReplicaFailure',
+            fields=[
+                ('replica_id', models.CharField(max_length=64, primary_key=True, serialize=False)),
+                ('deployment', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='failures', to='catalog.deployment')),
+                ('reason', models.CharField(max_length=500)),
+                ('started_at', models.DateTimeField()),
+                ('noticed_at', models.DateTimeField()),
+            ],
+            options={
+                'db_table': 'catalog_replica_failure',
+                'ordering': ['-noticed_at'],
+            },
+        ),
         migrations.AddConstraint(
             model_name='variant',
             constraint=models.UniqueConstraint(fields=('model', 'precision'), name='precision_is_unique'),

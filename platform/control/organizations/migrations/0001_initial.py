@@ -22,6 +22,7 @@ class Migration(migrations.Migration):
                 ('id', models.CharField(default=control.organizations.models.new_organization_id, max_length=64, primary_key=True, serialize=False)),
                 ('name', models.CharField(max_length=100)),
                 ('status', models.CharField(choices=[('active', 'Active'), ('suspended', 'Suspended'), ('deleted', 'Deleted')], default='active', max_length=16)),
+                ('suspended_reason', models.CharField(blank=True, max_length=200)),
                 ('billing_mode', models.CharField(choices=[('prepaid', 'Prepaid'), ('postpaid', 'Postpaid')], default='prepaid', max_length=16)),
                 ('spend_limit_nanos', models.BigIntegerField(blank=True, null=True)),
                 ('weight', models.PositiveIntegerField(default=1, help_text='Share of a busy pool.', validators=[django.core.validators.MaxValueValidator(1000000000)])),

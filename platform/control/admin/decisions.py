@@ -1,5 +1,5 @@
-"""The page on which an operator decides about money: an amount, a reason, and a form that acts
-once however often it is sent."""
+"""The page on which an operator decides something: what follows from it, a reason or an amount, and
+a form that acts once however often it is sent."""
 
 import uuid
 from collections.abc import Callable
@@ -19,12 +19,12 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 from control.admin.base import operator, row_url
 from control.admin.fields import DollarsField
 from control.errors import ServiceError
+from control.forms import REASON_MAX
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
 
-TEMPLATE = "admin/credit/decide.html"
-REASON_MAX = 200
+TEMPLATE = "admin/decide.html"
 
 
 def new_form_id() -> str:
@@ -51,18 +51,19 @@ class AmountForm(ReasonForm):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is asked, and the verb that is done when it is sent, with what the form holds."""
+    """What is asked, and the verb that is done when it is sent, with what the form holds. `table`
+    shows what the decision rests on."""
 
     title: "StrOrPromise"
     words: "StrOrPromise"
     form: type[forms.Form]
     verb: Callable[..., object]
+    table: dict[str, Any] | None = None
 
 
 def decide(admin: ModelAdmin, request: HttpRequest, row: Any, decision: Decision) -> HttpResponse:
     """Show the form; once it is sent, do what it says or show why not."""
     form = decision.form(request.POST or None)
-    back = row_url(f"admin:{admin.opts.app_label}_{admin.opts.model_name}_change", row.pk)
     if request.method == "POST" and form.is_valid():
         try:
             decision.verb(actor=operator(request), **form.cleaned_data)
@@ -71,14 +72,27 @@ def decide(admin: ModelAdmin, request: HttpRequest, row: Any, decision: Decision
         else:
             done = gettext("%(action)s: done for %(row)s.")
             messages.success(request, done % {"action": decision.title, "row": row})
-            return redirect(back)
-    context = {
+            return redirect(change_url(admin, row))
+    return decision_page(
+        admin, request, row, title=decision.title, words=decision.words, form=form,
+        table=decision.table,
+    )  # fmt: skip
+
+
+def decision_page(
+    admin: ModelAdmin, request: HttpRequest, row: Any, **context: Any
+) -> TemplateResponse:
+    """Return the page of a decision on a row: title, words, form, and where given table and
+    button."""
+    shared = {
         **admin.admin_site.each_context(request),
         "opts": admin.opts,
         "original": row,
-        "title": decision.title,
-        "words": decision.words,
-        "form": form,
-        "back": back,
+        "back": change_url(admin, row),
     }
-    return TemplateResponse(request, TEMPLATE, context)
+    return TemplateResponse(request, TEMPLATE, {**shared, **context})
+
+
+def change_url(admin: ModelAdmin, row: Any) -> str:
+    """Return the address of a row's own page."""
+    return row_url(f"admin:{admin.opts.app_label}_{admin.opts.model_name}_change", row.pk)

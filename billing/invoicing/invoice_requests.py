@@ -1,0 +1,97 @@
+"""Where customers pay by bank transfer, they ask the operator for an invoice of credit to buy."""
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.translation import gettext
+
+from billing.invoicing.selectors import billing_profile
+from control.admin.base import row_url
+from control.audit import services as audit
+from control.audit.models import AuditEvent
+from control.errors import Conflict, TooManyRequests
+from control.mail.services import absolute, send_mail
+from control.operators.selectors import finance_addresses
+from control.organizations.models import Organization
+from control.organizations.selectors import locked_organization
+from control.permissions import Actor, Permission, require
+from serving.contract.money import CENT_NANOS, format_dollars
+
+ACTION = "invoice.requested"
+A_DAY = 5
+"""Requests of one organization in 24 hours."""
+
+
+@transaction.atomic
+def request_invoice(
+    *,
+    organization: Organization,
+    actor: Actor,
+    amount_cents: int,
+    note: str,
+    idempotency_key: str,
+    now: datetime,
+) -> None:
+    """Ask the operator, by email, for an invoice of so much credit. The same key asks once.
+
+    Raises TooManyRequests after A_DAY in a day, Conflict where the operator has no address.
+    """
+    require(actor, organization.id, Permission.BILLING_WRITE)
+    organization = locked_organization(organization.id)
+    asked = AuditEvent.objects.filter(organization_id=organization.id, action=ACTION)
+    if asked.filter(target_id=idempotency_key).exists():
+        return
+    if asked.filter(created_at__gt=now - timedelta(days=1)).count() >= A_DAY:
+        raise TooManyRequests(
+            gettext("Invoices were requested %(count)d times today. Try again tomorrow.")
+            % {"count": A_DAY},
+            code="rate_limit_exceeded",
+            retry_after_seconds=86_400,
+        )
+    addresses = operator_addresses()
+    if not addresses:
+        raise Conflict(gettext("Nobody can be asked: the operator has no email address here."))
+    audit.record(
+        actor=actor,
+        action=ACTION,
+        target_kind="invoice_request",
+        target_id=idempotency_key,
+        organization_id=organization.id,
+        details={"amount_cents": amount_cents, "note": note},
+    )
+    send_mail(
+        template="invoice_request",
+        to=addresses,
+        context={
+            "organization": organization.name,
+            "organization_id": organization.id,
+            "amount": format_dollars(amount_cents * CENT_NANOS),
+            "note": note,
+            "requester": actor.name,
+            "recipient": billing_profile(organization).name,
+            "organization_url": _admin("organizations_organization", organization.id),
+            "payment_url": _payment_url(organization),
+        },
+        key=f"invoice-request:{organization.id}:{idempotency_key}",
+        organization_id=organization.id,
+        now=now,
+    )
+
+
+def operator_addresses() -> list[str]:
+    """Return where requests for invoices go: the support contact, or else the operators who keep
+    the books."""
+    contact = settings.CONFIG.support_email
+    return [contact] if contact else finance_addresses()
+
+
+def _admin(table: str, row_id: str) -> str:
+    return absolute(row_url(f"admin:{table}_change", row_id))
+
+
+def _payment_url(organization: Organization) -> str:
+    query = urlencode({"organization": organization.id})
+    return absolute(f"{reverse('admin:credit_payment_add')}?{query}")
