@@ -1,13 +1,13 @@
 """A customer's balance and credit grants in the management API, for operators."""
 
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.credit import selectors
-from billing.credit.models import CreditGrant, GrantKind
+from billing.credit.models import CreditGrant, GrantKind, GrantState
 from billing.credit.services.grants import GRANT_MAX_NANOS, KEY_MAX, grant_credit
 from control.api.idempotency import HEADER
 from control.api.operator_views import OperatorApiView, OperatorSerializer, RowSerializer
@@ -39,17 +39,24 @@ class CreditGrantSerializer(RowSerializer):
 
     amount_nanos = serializers.IntegerField(min_value=1, max_value=GRANT_MAX_NANOS)
     remaining_nanos = serializers.IntegerField(read_only=True)
+    state = serializers.SerializerMethodField()
 
     class Meta:
         model = CreditGrant
         fields = (
-            "id", "organization_id", "kind", "amount_nanos", "remaining_nanos", "expired_nanos",
-            "expires_at", "reason", "granted_by", "granted_at", "closed_at", "reversed_at",
+            "id", "state", "organization_id", "kind", "amount_nanos", "remaining_nanos",
+            "expired_nanos", "expires_at", "reason", "granted_by", "granted_at", "closed_at",
+            "reversed_at",
         )  # fmt: skip
         read_only_fields = (
             "id", "organization_id", "expired_nanos", "granted_by", "granted_at", "closed_at",
             "reversed_at",
         )  # fmt: skip
+
+    @extend_schema_field(serializers.ChoiceField(choices=GrantState.choices))
+    def get_state(self, grant: CreditGrant) -> str:
+        """Return whether it may be spent: `active`, `used`, `expired` or `reversed`."""
+        return grant.state(timezone.now())
 
 
 class OrganizationBalance(OperatorApiView):

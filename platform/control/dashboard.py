@@ -6,6 +6,7 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -88,7 +89,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         replicas = gettext("the fleet does not respond")
     figures = {
         gettext("Organizations"): tenants.organizations().count(),
-        gettext("Live API keys"): keys.all_keys().filter(revoked_at__isnull=True).count(),
+        gettext("Active API keys"): keys.active_key_count(timezone.now()),
         gettext("Replicas"): replicas,
         gettext("Feed version"): published.last_version(),
     }

@@ -31,6 +31,7 @@ from control.permissions import Permission
 from serving.contract.budget import kind_of, limited_id, period_of
 from web.console.base import PageContext, console_page
 from web.console.forms import apply_or_form_error
+from web.console.labels import key_name
 
 PERIODS = {
     LimitPeriod.DAY: _("Day"),
@@ -212,7 +213,7 @@ def owners_of(page: PageContext) -> list[tuple[str, Any]]:
 def choices(owners: list[Owner]) -> list[tuple[str, Any]]:
     """Return owners as the choices of a drop-down."""
     projects = [(one.id, one.name) for one in owners if isinstance(one, Project)]
-    keys = [(one.id, one.name) for one in owners if isinstance(one, ApiKey)]
+    keys = [(one.id, key_name(one)) for one in owners if isinstance(one, ApiKey)]
     return [
         (owners[0].id, gettext("The whole organization")),
         (gettext("Projects"), projects),

@@ -195,8 +195,8 @@ def reverse_grant(*, actor: Actor, grant_id: str, reason: str, now: datetime) ->
     organization_id = grant_with_account(grant_id).organization_id
     row = hold_balance(organization_id, now=now)
     grant = grant_with_account(grant_id)
-    if grant.reversed_at is not None or grant.closed_at is not None:
-        raise Conflict("The grant is closed already.")
+    if grant.closed_at is not None:
+        raise Conflict(f"The grant is {grant.state(now)} already.")
     nanos = grant.remaining_nanos
     if nanos:
         funding = funding_account(f"grant:{grant.id}")

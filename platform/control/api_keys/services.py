@@ -25,6 +25,7 @@ from control.api_keys.notifications import (
 )
 from control.api_keys.secrets import PREFIX_CHARACTERS, digest_of, newest_pepper_id
 from control.audit import services as audit
+from control.db.states import CredentialState
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.feed.services import FeedRef, publish
 from control.organizations import selectors as tenants
@@ -150,8 +151,7 @@ def set_key_limit(*, actor: Actor, key: ApiKey, spend_limit_nanos: int | None) -
     """Set a key's spending limit per UTC month, in nano-dollars; None removes it."""
     require(actor, key.organization_id, Permission.LIMITS_WRITE)
     key = selectors.locked_key(key.organization, key.id)
-    if key.revoked_at is not None:
-        raise Conflict("The API key is revoked.")
+    require_unrevoked(key)
     before = key.spend_limit_nanos
     key.spend_limit_nanos = tenant_checks.spend_limit_nanos(spend_limit_nanos)
     key.save(update_fields=["spend_limit_nanos"])
@@ -166,10 +166,11 @@ def set_key_limit(*, actor: Actor, key: ApiKey, spend_limit_nanos: int | None) -
 def revoke_key(*, actor: Actor, key: ApiKey) -> ApiKey:
     """Revoke a key; gateways refuse it within a second. Raises Conflict if it was revoked."""
     key = get_active_key(actor, key)
-    key.revoked_at = timezone.now()
+    now = timezone.now()
+    before, key.revoked_at = key.state(now), now
     key.save(update_fields=["revoked_at"])
     record_key_event(actor, "api_key.revoked", key, name=key.name)
-    notify_key_revoked(actor, key)
+    notify_key_revoked(actor, key, before)
     publish([FeedRef("api_key", key.id)])
     return key
 
@@ -260,9 +261,14 @@ def get_active_key(actor: Actor, key: ApiKey) -> ApiKey:
     require(actor, key.organization_id, Permission.ORGANIZATION_READ)
     key = selectors.locked_key(key.organization, key.id)
     require_key_access(actor, key)
-    if key.revoked_at is not None:
-        raise Conflict("The API key is revoked.")
+    require_unrevoked(key)
     return key
+
+
+def require_unrevoked(key: ApiKey) -> None:
+    """Raise Conflict for a revoked key: it never works again, and nothing of it changes."""
+    if key.state(timezone.now()) == CredentialState.REVOKED:
+        raise Conflict("The API key is revoked.")
 
 
 def get_user_key(actor: Actor, key: ApiKey) -> ApiKey:
@@ -296,15 +302,23 @@ def issue_secret(key: ApiKey) -> str:
 
 @transaction.atomic
 def rotate_key(
-    *, actor: Actor, key: ApiKey, last_four: str, previous_secret_ends_at: datetime | None = None
+    *,
+    actor: Actor,
+    key: ApiKey,
+    last_four: str,
+    previous_secret_ends_at: datetime | None = None,
+    **changes: datetime | None,
 ) -> tuple[ApiKey, str]:
     """Replace a key's secret; return the key and the new secret, which is not stored. The old
     secret works until `previous_secret_ends_at`, a day from now by default; secrets replaced
     earlier keep their own end. The person who rotates a key knows its secret and so becomes its
     creator; if a key rotates another, that is the person behind it.
 
-    Raises Conflict if `last_four` does not match the current secret, which was then replaced
-    already, perhaps by the same request sent twice.
+    `expires_at`, None for never, is the key's new expiry. An expired key needs one, and its old
+    secrets stay refused.
+
+    Raises Conflict for an expired key without a new expiry, and if `last_four` does not match the
+    current secret, which was then replaced already, perhaps by the same request sent twice.
     """
     organization = tenants.locked_organization(key.organization_id)
     require_current_membership(actor, organization, key.scopes)
@@ -312,17 +326,17 @@ def rotate_key(
     if key.last_four != last_four:
         raise Conflict(f"The secret that ends with {last_four} was replaced already.")
     now = timezone.now()
-    ends_at = checked_secret_end(previous_secret_ends_at, now)
+    ends_at = _replace_expiry(key, changes, checked_secret_end(previous_secret_ends_at, now), now)
     PreviousSecret.objects.filter(key=key, ends_at__lte=now).delete()
     if ends_at > now:
         _keep_previous(key, ends_at)
     before, maker = key.masked, key.created_by
     secret = issue_secret(key)
     key.created_by_id = actor.person_id or key.created_by_id
-    key.save(update_fields=[*PARTS, "created_by"])
+    key.save(update_fields=[*PARTS, "created_by", "expires_at"])
     record_key_event(
         actor, "api_key.rotated", key, before=before, after=key.masked,
-        previous_secret_ends_at=ends_at.isoformat(),
+        previous_secret_ends_at=ends_at.isoformat(), **_plain(changes),
     )  # fmt: skip
     notify_key_rotated(actor, key, maker)
     publish([FeedRef("api_key", key.id)])
@@ -345,6 +359,25 @@ def revoke_previous_secrets(*, actor: Actor, key: ApiKey) -> ApiKey:
     )
     publish([FeedRef("api_key", key.id)])
     return key
+
+
+def _replace_expiry(
+    key: ApiKey, changes: Mapping[str, datetime | None], ends_at: datetime, now: datetime
+) -> datetime:
+    """Set the new expiry of a key whose secret is replaced, and return when the old secret ends:
+    an expired key's secrets are refused already and end now."""
+    is_expired = key.state(now) == CredentialState.EXPIRED
+    if is_expired and "expires_at" not in changes:
+        raise Conflict(
+            "The API key is expired: rotate it with a new expires_at, or null for never.",
+            param="expires_at",
+        )
+    if "expires_at" in changes:
+        key.expires_at = checked_expiry(changes["expires_at"], now)
+    if not is_expired:
+        return ends_at
+    PreviousSecret.objects.filter(key=key).delete()
+    return now
 
 
 def _keep_previous(key: ApiKey, ends_at: datetime) -> None:

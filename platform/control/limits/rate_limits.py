@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 
 from control.api_keys import selectors as keys
 from control.api_keys.models import ApiKey
+from control.api_keys.services import require_unrevoked
 from control.audit import services as audit
 from control.catalog.models import Model
 from control.db.models import get_or_not_found
@@ -278,8 +279,8 @@ def set_own_limits(
 def _check_live(owner: Project | ApiKey) -> None:
     if isinstance(owner, Project) and owner.is_archived:
         raise Conflict("The project is archived.")
-    if isinstance(owner, ApiKey) and owner.revoked_at is not None:
-        raise Conflict("The API key is revoked.")
+    if isinstance(owner, ApiKey):
+        require_unrevoked(owner)
 
 
 def _check_free(tier: UsageTier) -> None:

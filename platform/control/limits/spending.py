@@ -15,7 +15,7 @@ from django.db.models import Q, QuerySet
 
 from control.api_keys import selectors as keys
 from control.api_keys.models import ApiKey
-from control.api_keys.services import set_key_limit
+from control.api_keys.services import require_unrevoked, set_key_limit
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue, ObjectNotFound
 from control.feed.services import FeedRef, publish
@@ -325,8 +325,8 @@ def _has_limit(owner: Owner, period: str) -> bool:
 def _require_live(owner: Owner) -> Owner:
     if isinstance(owner, Project) and owner.is_archived:
         raise Conflict("The project is archived.")
-    if isinstance(owner, ApiKey) and owner.revoked_at is not None:
-        raise Conflict("The API key is revoked.")
+    if isinstance(owner, ApiKey):
+        require_unrevoked(owner)
     return owner
 
 

@@ -7,6 +7,7 @@ from django.db.models import QuerySet
 
 from control.accounts.models import User
 from control.audit.pseudonyms import NameDirectory
+from control.db.states import CredentialState
 from control.operators.models import OperatorInvitation, OperatorToken
 
 
@@ -37,7 +38,7 @@ def token_by_digests(digests: Collection[str], now: datetime) -> OperatorToken |
     """Return the token with one of these digests that can be used at `now`: it is neither revoked
     nor expired, and its creator is still an operator."""
     found = tokens().filter(digest__in=digests).first()
-    if found is None or not found.is_usable(now):
+    if found is None or found.state(now) != CredentialState.ACTIVE:
         return None
     creator = found.created_by
     return found if creator.is_active and creator.operator_role else None

@@ -17,6 +17,7 @@ from control.accounts.models import User
 from control.accounts.notifications import SecurityEmail, notify
 from control.accounts.selectors import locked_user, user_by_email
 from control.audit import services as audit
+from control.db.states import CredentialState, InvitationState
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.mail.services import absolute, send_mail
 from control.operators.models import TOKEN_PERMISSIONS, OperatorInvitation, OperatorToken
@@ -76,9 +77,10 @@ def invite_operator(*, actor: Actor, email: str, role: str) -> tuple[OperatorInv
 def revoke_operator_invitation(*, actor: Actor, invitation: OperatorInvitation) -> None:
     """Revoke an open invitation. Raises Conflict if it was accepted or revoked."""
     require_operator(actor, Permission.OPERATORS_WRITE)
-    if invitation.accepted_at is not None or invitation.revoked_at is not None:
-        raise Conflict("The invitation is not open any more.")
-    invitation.revoked_at = timezone.now()
+    now = timezone.now()
+    if (state := invitation.state(now)) in (InvitationState.USED, InvitationState.WITHDRAWN):
+        raise Conflict(f"The invitation is {state} already.")
+    invitation.revoked_at = now
     invitation.save(update_fields=["revoked_at"])
     email, kind = invitation.email, "operator_invitation"
     _record(actor, "operator.invitation_revoked", kind, invitation.id, email=email)
@@ -145,8 +147,9 @@ def remove_operator(*, actor: Actor, user: User) -> User:
     operator = _locked_operator(user)
     _keep_an_owner(operator)
     before = operator.operator_role
-    for token in operator.operator_tokens.filter(revoked_at=None):
-        revoke_operator_token(actor=actor, token=token)
+    for token in operator.operator_tokens.all():
+        if token.state(timezone.now()) != CredentialState.REVOKED:
+            revoke_operator_token(actor=actor, token=token)
     _set_role(operator, "")
     _record(actor, "operator.removed", "user", operator.id, email=operator.email, before=before)
     _notify_operator(

@@ -14,6 +14,7 @@ from django.utils.translation import gettext, ngettext
 from control.accounts.models import User
 from control.accounts.notifications import SecurityEmail, notify
 from control.audit import services as audit
+from control.db.states import InvitationState
 from control.errors import Conflict, InvalidValue, ObjectNotFound
 from control.feed.services import FeedRef, publish
 from control.mail.services import absolute, send_mail
@@ -81,9 +82,12 @@ def _create_invitation(
 
 @transaction.atomic
 def revoke_invitation(*, actor: Actor, invitation: Invitation) -> None:
-    """Revoke an open invitation."""
+    """Withdraw an invitation, open or expired. Raises Conflict if it was used or withdrawn."""
     require(actor, invitation.organization_id, Permission.MEMBERS_WRITE)
-    invitation.revoked_at = timezone.now()
+    now, invitation = timezone.now(), selectors.locked_invitation(invitation.id)
+    if (state := invitation.state(now)) in (InvitationState.USED, InvitationState.WITHDRAWN):
+        raise Conflict(f"The invitation to {invitation.email} is {state} already.")
+    invitation.revoked_at = now
     invitation.save(update_fields=["revoked_at"])
     _record(actor, "member.invitation_revoked", "invitation", invitation, email=invitation.email)
 

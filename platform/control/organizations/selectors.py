@@ -166,7 +166,8 @@ def has_project_named(organization: Organization, name: str) -> bool:
 
 
 def open_invitations(organization: Organization) -> QuerySet[Invitation]:
-    """Return the invitations that are neither accepted nor revoked, newest first."""
+    """Return the invitations that are neither used nor withdrawn, expired ones too, newest
+    first."""
     rows = Invitation.objects.select_related("invited_by").filter(
         organization=organization, accepted_at__isnull=True, revoked_at__isnull=True
     )
@@ -182,6 +183,11 @@ def expired_invitation(organization: Organization, email: str, now: datetime) ->
 def invitation(organization: Organization, invitation_id: str) -> Invitation:
     """Return an open invitation. Raises ObjectNotFound."""
     return get_or_not_found(open_invitations(organization), "invitation", id=invitation_id)
+
+
+def locked_invitation(invitation_id: str) -> Invitation:
+    """Return any invitation with its row locked until the transaction ends."""
+    return Invitation.objects.select_for_update(no_key=True).get(id=invitation_id)
 
 
 def invitation_by_digest(digest: str, now: datetime) -> Invitation:

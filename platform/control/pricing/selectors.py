@@ -13,7 +13,7 @@ from django.db.models.functions import DenseRank
 from control.catalog.models import Variant
 from control.db.models import get_or_not_found
 from control.organizations.models import Organization
-from control.pricing.models import Price, PriceBook, ServiceTier
+from control.pricing.models import Price, PriceBook, ServiceTier, superseded_at
 
 PriceStatus = Literal["not_yet", "in_force", "superseded", "cancelled"]
 Schedule = tuple[Price, ...]
@@ -165,7 +165,8 @@ def contract_terms(start: datetime, end: datetime) -> list[ContractTerm]:
 
 def books() -> QuerySet[PriceBook]:
     """Return all price books, the newest first, for operators."""
-    return PriceBook.objects.select_related("organization").order_by("-created_at")
+    rows = PriceBook.objects.select_related("organization").annotate(superseded_at=superseded_at())
+    return rows.order_by("-created_at")
 
 
 def book(book_id: str) -> PriceBook:

@@ -16,7 +16,7 @@ from control.feed.services import FeedRecord, publish
 from control.organizations.models import Organization
 from control.permissions import Actor, Permission, require_operator
 from control.pricing import selectors
-from control.pricing.models import Price, PriceBook, ServiceTier
+from control.pricing.models import BookState, Price, PriceBook, ServiceTier
 from control.pricing.price_changes import changes_in, require_confirmation
 from serving.contract.records import ContractPriceRecord, PriceRecord
 
@@ -145,8 +145,8 @@ def cancel_book(*, actor: Actor, book: PriceBook) -> PriceBook:
     """
     require_operator(actor, Permission.FINANCE_WRITE)
     book, now = selectors.locked_book(book.id), timezone.now()
-    if (status := book.status(now)) != "scheduled":
-        raise Conflict(f"{book.name} is {status}: only a scheduled book can be cancelled.")
+    if (state := book.state(now)) != BookState.SCHEDULED:
+        raise Conflict(f"{book.name} is {state}: only a scheduled book can be cancelled.")
     book.cancelled_at, book.cancelled_by_id = now, actor.user_id
     book.save(update_fields=["cancelled_at", "cancelled_by"])
     _record(actor, "price_book.cancelled", book)
@@ -156,7 +156,7 @@ def cancel_book(*, actor: Actor, book: PriceBook) -> PriceBook:
 
 def _draft(book: PriceBook) -> PriceBook:
     book = selectors.locked_book(book.id)
-    if book.is_published:
+    if book.state(timezone.now()) != BookState.DRAFT:
         raise Conflict(f"{book.name} is published and never changes: draft another one.")
     return book
 

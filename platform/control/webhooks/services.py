@@ -233,7 +233,7 @@ def _deliver(
 def _enabled(actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> WebhookEndpoint:
     require(actor, endpoint.organization_id, Permission.WEBHOOKS_WRITE)
     endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
-    if not endpoint.is_enabled:
+    if not endpoint.is_receiving:
         raise Conflict("The webhook endpoint is disabled: enable it first.")
     if selectors.manual_count(endpoint, now - MINUTE) >= MANUAL_MAX:
         raise Conflict(f"{MANUAL_MAX} messages were sent by hand in a minute: wait a bit.")
