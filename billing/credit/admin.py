@@ -106,7 +106,7 @@ class CreditGrantAdmin(OnceAdmin):
     @admin.display(description=_("State"))
     def state(self, grant: CreditGrant) -> str:
         """Return whether it may be spent."""
-        return grant.state(timezone.now()).label
+        return str(grant.state(timezone.now()).label)
 
     @admin.display(description=_("Remaining"), ordering="-account__balance_nanos")
     def remaining(self, grant: CreditGrant) -> str:

@@ -202,8 +202,8 @@ class ApiKeyRotateForm(forms.Form):
     lifetime = forms.ChoiceField(label=_("New expiry"), choices=RENEWALS)
     last_four = forms.CharField(max_length=4, widget=forms.HiddenInput)
 
-    def __init__(self, *args: Any, key: ApiKey, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs, initial={"last_four": key.last_four})
+    def __init__(self, data: QueryDict | None = None, *, key: ApiKey) -> None:
+        super().__init__(data, initial={"last_four": key.last_four})
         is_expired = key.state(timezone.now()) == CredentialState.EXPIRED
         del self.fields["overlap" if is_expired else "lifetime"]
 

@@ -28,7 +28,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     @admin.display(description=_("State"))
     def state(self, key: ApiKey) -> str:
         """Return whether the key works."""
-        return key.state(timezone.now()).label
+        return str(key.state(timezone.now()).label)
 
     def has_revoke_permission(self, request: HttpRequest) -> bool:
         """Allow support to revoke keys."""

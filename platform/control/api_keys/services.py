@@ -25,6 +25,7 @@ from control.api_keys.notifications import (
 )
 from control.api_keys.secrets import PREFIX_CHARACTERS, digest_of, newest_pepper_id
 from control.audit import services as audit
+from control.db.row_changes import differences, plain_values, snapshot
 from control.db.states import CredentialState
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.feed.services import FeedRef, publish
@@ -50,6 +51,10 @@ WHERE key.id = used.id AND (key.last_used_at IS NULL OR key.last_used_at < used.
 """
 PREVIOUS_SECRETS_MAX = 3
 """The number of replaced secrets of a key that may work at once."""
+CREATED_FIELDS = (
+    "name", "project", "kind", "scopes", "allowed_models", "allowed_networks", "expires_at",
+    "spend_limit_nanos",
+)  # fmt: skip
 PARTS = ("digest", "pepper_id", "prefix", "last_four")
 """The fields that a key shares with `PreviousSecret`."""
 LIST_MAX = 100
@@ -107,9 +112,7 @@ def create_api_key(
     )
     secret = issue_secret(key)
     key.save(force_insert=True)
-    record_key_event(
-        actor, "api_key.created", key, name=key.name, scopes=key.scopes, project=project.id
-    )
+    record_key_created(actor, key)
     send_event(
         organization_id=key.organization_id,
         event_type="api_key.created",
@@ -141,7 +144,7 @@ def update_api_key(*, actor: Actor, key: ApiKey, **changes: Any) -> ApiKey:
     for field, value in new.items():
         setattr(key, field, value)
     key.save(update_fields=list(new))
-    record_key_event(actor, "api_key.updated", key, before=_plain(before), after=_plain(new))
+    record_key_event(actor, "api_key.updated", key, **differences(before, new))
     publish([FeedRef("api_key", key.id)])
     return key
 
@@ -155,7 +158,8 @@ def set_key_limit(*, actor: Actor, key: ApiKey, spend_limit_nanos: int | None) -
     before = key.spend_limit_nanos
     key.spend_limit_nanos = tenant_checks.spend_limit_nanos(spend_limit_nanos)
     key.save(update_fields=["spend_limit_nanos"])
-    record_key_event(actor, "api_key.limit_set", key, before=before, after=spend_limit_nanos)
+    limit = differences({"spend_limit_nanos": before}, {"spend_limit_nanos": spend_limit_nanos})
+    record_key_event(actor, "api_key.limit_set", key, **limit)
     limits = {limit_budget_id(key.id): key.spend_limit_nanos}
     limits_changed.send(ApiKey, limits=limits, now=timezone.now())
     publish([FeedRef("api_key", key.id)])
@@ -195,14 +199,6 @@ def _checked(name: str, value: Any, key: ApiKey) -> Any:
             return checked_networks(value)
     # An expiry in the past may stay, so that the other settings can be changed.
     return value if value == key.expires_at else checked_expiry(value, timezone.now())
-
-
-def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as JSON for the audit log."""
-    return {
-        name: value.isoformat() if isinstance(value, datetime) else value
-        for name, value in fields.items()
-    }
 
 
 def _event_data(key: ApiKey) -> dict[str, Any]:
@@ -280,6 +276,11 @@ def get_user_key(actor: Actor, key: ApiKey) -> ApiKey:
     return key
 
 
+def record_key_created(actor: Actor, key: ApiKey) -> None:
+    """Record a new key with all that was set."""
+    record_key_event(actor, "api_key.created", key, **snapshot(key, CREATED_FIELDS))
+
+
 def record_key_event(actor: Actor, action: str, key: ApiKey, **details: Any) -> None:
     """Record an action on a key in the audit log."""
     audit.record(
@@ -287,6 +288,7 @@ def record_key_event(actor: Actor, action: str, key: ApiKey, **details: Any) -> 
         action=action,
         target_kind="api_key",
         target_id=key.id,
+        target_name=str(key),
         organization_id=key.organization_id,
         details=details,
     )
@@ -325,7 +327,7 @@ def rotate_key(
     key = get_user_key(actor, key)
     if key.last_four != last_four:
         raise Conflict(f"The secret that ends with {last_four} was replaced already.")
-    now = timezone.now()
+    now, expires_at = timezone.now(), key.expires_at
     ends_at = _replace_expiry(key, changes, checked_secret_end(previous_secret_ends_at, now), now)
     PreviousSecret.objects.filter(key=key, ends_at__lte=now).delete()
     if ends_at > now:
@@ -334,10 +336,12 @@ def rotate_key(
     secret = issue_secret(key)
     key.created_by_id = actor.person_id or key.created_by_id
     key.save(update_fields=[*PARTS, "created_by", "expires_at"])
-    record_key_event(
-        actor, "api_key.rotated", key, before=before, after=key.masked,
-        previous_secret_ends_at=ends_at.isoformat(), **_plain(changes),
-    )  # fmt: skip
+    values = differences(
+        {"secret": before, "expires_at": expires_at},
+        {"secret": key.masked, "expires_at": key.expires_at},
+    )
+    ends = plain_values({"previous_secret_ends_at": ends_at})
+    record_key_event(actor, "api_key.rotated", key, **values, **ends)
     notify_key_rotated(actor, key, maker)
     publish([FeedRef("api_key", key.id)])
     return key, secret

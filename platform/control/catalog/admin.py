@@ -234,7 +234,7 @@ class DeploymentAdmin(VariantAdminMixin):
     @admin.display(description=_("State"))
     def state(self, row: Deployment) -> str:
         """Return whether it serves requests."""
-        return row.state(fleet_status()).label
+        return str(row.state(fleet_status()).label)
 
     @admin.display(description=_("Live replicas"))
     def live_replicas(self, row: Deployment) -> str:

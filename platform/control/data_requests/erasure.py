@@ -107,7 +107,13 @@ def _end(user: User, actor: Actor, now: datetime) -> None:
         if each.end == RetentionRule.DELETED:
             each.model._default_manager.filter(Q(**{each.field: user.pk})).delete()
     DataSubjectRequest.objects.filter(person=user).update(export=None)
-    audit.record(actor=actor, action="data_request.erased", target_kind="user", target_id=user.id)
+    audit.record(
+        actor=actor,
+        action="data_request.erased",
+        target_kind="user",
+        target_id=user.id,
+        target_name=user.email,
+    )
     _anonymize(user, now)
 
 

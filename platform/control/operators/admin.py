@@ -109,7 +109,7 @@ class OperatorInvitationAdmin(OwnersAdmin):
     @admin.display(description=_("State"))
     def state(self, row: OperatorInvitation) -> str:
         """Return whether it can be accepted."""
-        return row.state(timezone.now()).label
+        return str(row.state(timezone.now()).label)
 
     def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
         """Allow the list's action to owners, but no change of a single invitation."""
@@ -144,7 +144,7 @@ class OperatorTokenAdmin(OperatorAdmin):
     @admin.display(description=_("State"))
     def state(self, row: OperatorToken) -> str:
         """Return whether the token works."""
-        return row.state(timezone.now()).label
+        return str(row.state(timezone.now()).label)
 
     @admin.display(description=_("Permissions"))
     def granted(self, row: OperatorToken) -> str:

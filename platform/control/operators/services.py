@@ -17,6 +17,7 @@ from control.accounts.models import User
 from control.accounts.notifications import SecurityEmail, notify
 from control.accounts.selectors import locked_user, user_by_email
 from control.audit import services as audit
+from control.db.row_changes import snapshot
 from control.db.states import CredentialState, InvitationState
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.mail.services import absolute, send_mail
@@ -56,7 +57,7 @@ def invite_operator(*, actor: Actor, email: str, role: str) -> tuple[OperatorInv
         invited_by_id=actor.user_id,
         expires_at=now + timedelta(days=INVITATION_DAYS),
     )
-    _record(actor, "operator.invited", "operator_invitation", invitation.id, email=email, role=role)
+    _record(actor, "operator.invited", "operator_invitation", invitation, email=email, role=role)
     send_mail(
         template="operator_invitation",
         to=[email],
@@ -82,8 +83,10 @@ def revoke_operator_invitation(*, actor: Actor, invitation: OperatorInvitation) 
         raise Conflict(f"The invitation is {state} already.")
     invitation.revoked_at = now
     invitation.save(update_fields=["revoked_at"])
-    email, kind = invitation.email, "operator_invitation"
-    _record(actor, "operator.invitation_revoked", kind, invitation.id, email=email)
+    kind, role = "operator_invitation", invitation.role
+    _record(
+        actor, "operator.invitation_revoked", kind, invitation, email=invitation.email, role=role
+    )
 
 
 @transaction.atomic
@@ -108,7 +111,7 @@ def accept_operator_invitation(*, user: User, secret: str) -> User:
         Actor.for_user(user),
         "operator.invitation_accepted",
         "user",
-        user.id,
+        user,
         email=user.email,
         role=role,
     )
@@ -126,8 +129,8 @@ def change_operator_role(*, actor: Actor, user: User, role: str) -> User:
         _keep_an_owner(operator)
     _set_role(operator, role)
     _record(
-        actor, "operator.role_changed", "user", operator.id,
-        email=operator.email, before=before, after=role,
+        actor, "operator.role_changed", "user", operator,
+        email=operator.email, before={"role": before}, after={"role": role},
     )  # fmt: skip
     _notify_operator(
         actor, operator,
@@ -151,7 +154,8 @@ def remove_operator(*, actor: Actor, user: User) -> User:
         if token.state(timezone.now()) != CredentialState.REVOKED:
             revoke_operator_token(actor=actor, token=token)
     _set_role(operator, "")
-    _record(actor, "operator.removed", "user", operator.id, email=operator.email, before=before)
+    removed = {"email": operator.email, "before": {"role": before}}
+    _record(actor, "operator.removed", "user", operator, **removed)
     _notify_operator(
         actor, operator,
         gettext("You are no longer an operator"),
@@ -189,8 +193,8 @@ def create_operator_token(
         created_by_id=actor.user_id,
         expires_at=expires_at,
     )
-    kind, allowed = "operator_token", token.permissions
-    _record(actor, "operator_token.created", kind, token.id, name=token.name, permissions=allowed)
+    allowed, values = token.permissions, snapshot(token, ("name", "permissions", "expires_at"))
+    _record(actor, "operator_token.created", "operator_token", token, **values)
     _notify_operator(
         actor, token.created_by,
         gettext("An operator token was created"),
@@ -209,7 +213,7 @@ def revoke_operator_token(*, actor: Actor, token: OperatorToken) -> None:
     now = timezone.now()
     if not OperatorToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=now):
         raise Conflict("The token is revoked already.")
-    _record(actor, "operator_token.revoked", "operator_token", token.id, name=token.name)
+    _record(actor, "operator_token.revoked", "operator_token", token, name=token.name)
 
 
 def record_token_use(token: OperatorToken, now: datetime) -> None:
@@ -270,5 +274,18 @@ def _check_email(email: str) -> None:
         raise InvalidValue("email must be an e-mail address.", param="email") from error
 
 
-def _record(actor: Actor, action: str, kind: str, target_id: str, **details: Any) -> None:
-    audit.record(actor=actor, action=action, target_kind=kind, target_id=target_id, details=details)
+def _record(
+    actor: Actor,
+    action: str,
+    kind: str,
+    target: OperatorInvitation | OperatorToken | User,
+    **details: Any,
+) -> None:
+    audit.record(
+        actor=actor,
+        action=action,
+        target_kind=kind,
+        target_id=target.id,
+        target_name=str(target) if isinstance(target, OperatorToken) else target.email,
+        details=details,
+    )

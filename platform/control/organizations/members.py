@@ -14,6 +14,7 @@ from django.utils.translation import gettext, ngettext
 from control.accounts.models import User
 from control.accounts.notifications import SecurityEmail, notify
 from control.audit import services as audit
+from control.db.row_changes import plain_values
 from control.db.states import InvitationState
 from control.errors import Conflict, InvalidValue, ObjectNotFound
 from control.feed.services import FeedRef, publish
@@ -76,7 +77,10 @@ def _create_invitation(
         invited_by_id=actor.user_id,
         expires_at=now + timedelta(days=INVITATION_DAYS),
     )
-    _record(actor, "member.invited", "invitation", invitation, email=email, role=role)
+    _record(
+        actor, "member.invited", "invitation", invitation, email=email, role=role,
+        **plain_values({"expires_at": invitation.expires_at}),
+    )  # fmt: skip
     return invitation, secret
 
 
@@ -89,7 +93,7 @@ def revoke_invitation(*, actor: Actor, invitation: Invitation) -> None:
         raise Conflict(f"The invitation to {invitation.email} is {state} already.")
     invitation.revoked_at = now
     invitation.save(update_fields=["revoked_at"])
-    _record(actor, "member.invitation_revoked", "invitation", invitation, email=invitation.email)
+    _record(actor, "member.invitation_revoked", "invitation", invitation, **_terms(invitation))
 
 
 @transaction.atomic
@@ -148,7 +152,7 @@ def change_role(*, actor: Actor, membership: Membership, role: str) -> Membershi
     name, role_name = membership.organization.name, membership.get_role_display()
     _record(
         actor, "member.role_changed", "membership", membership, email=membership.user.email,
-        before=before, after=role, keys=[row.id for row in ended],
+        before={"role": before}, after={"role": role}, keys=[row.id for row in ended],
     )  # fmt: skip
     _notify_member(
         actor, membership,
@@ -265,6 +269,10 @@ def _check_email(email: str) -> None:
         raise InvalidValue("email must be an e-mail address.", param="email") from error
 
 
+def _terms(invitation: Invitation) -> dict[str, str]:
+    return {"email": invitation.email, "role": invitation.role}
+
+
 def _record(
     actor: Actor, action: str, kind: str, target: Invitation | Membership, **details: Any
 ) -> None:
@@ -273,6 +281,7 @@ def _record(
         action=action,
         target_kind=kind,
         target_id=target.id,
+        target_name=target.email if isinstance(target, Invitation) else target.user.email,
         organization_id=target.organization_id,
         details=details,
     )

@@ -101,6 +101,12 @@ def organization(organization_id: str) -> Organization:
     return get_or_not_found(organizations(), "organization", id=organization_id)
 
 
+def organization_name(organization_id: str) -> str:
+    """Return the name of any organization; the id of one that does not exist."""
+    names = Organization.objects.filter(id=organization_id).values_list("name", flat=True)
+    return names.first() or organization_id
+
+
 def search_organizations(*, search: str = "", status: str = "") -> QuerySet[Organization]:
     """Return the organizations, for operators, whose name, id or a member's email address contains
     a text, and that have a status; an empty text filters nothing."""

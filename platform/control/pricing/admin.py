@@ -103,7 +103,7 @@ class PriceBookAdmin(OperatorAdmin):
     @admin.display(description=_("State"))
     def state(self, book: PriceBook) -> str:
         """Return the state of the book now."""
-        return book.state(timezone.now()).label
+        return str(book.state(timezone.now()).label)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Refuse changes to a published book."""

@@ -16,6 +16,8 @@ from control.organizations.models import Organization
 from control.pricing.models import Price, PriceBook, ServiceTier, superseded_at
 
 PriceStatus = Literal["not_yet", "in_force", "superseded", "cancelled"]
+SUPERSEDED_AT = "superseded_at"
+"""The property of a book that is loaded with the rows."""
 Schedule = tuple[Price, ...]
 """The price bands of one variant in one tier, the base band first."""
 # The published prices with these ids, each with its book's times, the start of the next band in its
@@ -165,8 +167,8 @@ def contract_terms(start: datetime, end: datetime) -> list[ContractTerm]:
 
 def books() -> QuerySet[PriceBook]:
     """Return all price books, the newest first, for operators."""
-    rows = PriceBook.objects.select_related("organization").annotate(superseded_at=superseded_at())
-    return rows.order_by("-created_at")
+    rows = PriceBook.objects.select_related("organization").order_by("-created_at")
+    return rows.annotate(**{SUPERSEDED_AT: superseded_at()})
 
 
 def book(book_id: str) -> PriceBook:

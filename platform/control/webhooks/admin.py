@@ -32,7 +32,7 @@ class WebhookEndpointAdmin(ReadOnlyAdmin):
     @admin.display(description=_("state"))
     def state(self, endpoint: WebhookEndpoint) -> str:
         """Return whether it receives events."""
-        return endpoint.state.label
+        return str(endpoint.state.label)
 
     @admin.display(description=_("host"))
     def host(self, endpoint: WebhookEndpoint) -> str:

@@ -208,6 +208,7 @@ def _disable(endpoint: WebhookEndpoint, reason: str, now: datetime) -> None:
         action="webhook_endpoint.disabled",
         target_kind="webhook_endpoint",
         target_id=endpoint.id,
+        target_name=endpoint.host,
         organization_id=endpoint.organization_id,
         details={"reason": reason},
     )

@@ -90,7 +90,8 @@ def create_endpoint(
         description=checked_description(description),
     )
     secret = _issue_secret(endpoint)
-    _record(actor, "webhook_endpoint.created", endpoint, event_types=endpoint.event_types)
+    values = snapshot(endpoint, ("host", "description", "event_types"))
+    _record(actor, "webhook_endpoint.created", endpoint, **values)
     return endpoint, secret
 
 
@@ -252,6 +253,7 @@ def _record(actor: Actor, action: str, endpoint: WebhookEndpoint, **details: Any
         action=action,
         target_kind="webhook_endpoint",
         target_id=endpoint.id,
+        target_name=endpoint.host,
         organization_id=endpoint.organization_id,
         details=details,
     )
