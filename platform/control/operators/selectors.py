@@ -22,10 +22,15 @@ def open_invitations() -> QuerySet[OperatorInvitation]:
     return rows.order_by("-created_at")
 
 
-def open_invitation(digest: str, now: datetime) -> OperatorInvitation | None:
-    """Return the invitation that can be accepted at `now`, with its row locked."""
-    rows = open_invitations().select_for_update(no_key=True)
-    return rows.filter(digest=digest, expires_at__gt=now).first()
+def invitation_by_digest(digest: str) -> OperatorInvitation | None:
+    """Return the invitation, in any state, that a secret with this digest belongs to."""
+    rows = OperatorInvitation.objects.select_related("invited_by")
+    return rows.filter(digest=digest).first()
+
+
+def locked_invitation(invitation_id: str) -> OperatorInvitation:
+    """Return any invitation with its row locked until the transaction ends."""
+    return OperatorInvitation.objects.select_for_update(no_key=True).get(id=invitation_id)
 
 
 def tokens(user: User | None = None) -> QuerySet[OperatorToken]:

@@ -19,12 +19,17 @@ from control.accounts.selectors import locked_user, user_by_email
 from control.audit import services as audit
 from control.db.row_changes import snapshot
 from control.db.states import CredentialState, InvitationState
-from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
+from control.errors import Conflict, InvalidValue, NotPermitted
 from control.mail.services import absolute, send_mail
 from control.operators.models import TOKEN_PERMISSIONS, OperatorInvitation, OperatorToken
 from control.operators.secrets import SHOWN_CHARACTERS, digests_of, make_secret
-from control.operators.selectors import open_invitation, open_invitations, operators
-from control.organizations.members import invitation_digest
+from control.operators.selectors import (
+    invitation_by_digest,
+    locked_invitation,
+    open_invitations,
+    operators,
+)
+from control.organizations.members import invitation_digest, require_acceptable
 from control.organizations.validators import name as checked_name
 from control.permissions import Actor, OperatorRole, Permission, require_operator
 from serving.contract.key import pepper_id
@@ -78,7 +83,7 @@ def invite_operator(*, actor: Actor, email: str, role: str) -> tuple[OperatorInv
 def revoke_operator_invitation(*, actor: Actor, invitation: OperatorInvitation) -> None:
     """Revoke an open invitation. Raises Conflict if it was accepted or revoked."""
     require_operator(actor, Permission.OPERATORS_WRITE)
-    now = timezone.now()
+    now, invitation = timezone.now(), locked_invitation(invitation.id)
     if (state := invitation.state(now)) in (InvitationState.USED, InvitationState.WITHDRAWN):
         raise Conflict(f"The invitation is {state} already.")
     invitation.revoked_at = now
@@ -93,13 +98,12 @@ def revoke_operator_invitation(*, actor: Actor, invitation: OperatorInvitation) 
 def accept_operator_invitation(*, user: User, secret: str) -> User:
     """Accept the invitation that a secret belongs to, for this user's address.
 
-    Raises ObjectNotFound if the secret is unknown, used, expired or another person's, Conflict for
-    an operator.
+    Raises ObjectNotFound if the secret is unknown, used, withdrawn, expired or another person's,
+    Conflict for an operator.
     """
     now = timezone.now()
-    invitation = open_invitation(invitation_digest(secret), now)
-    if invitation is None or invitation.email != user.email:
-        raise ObjectNotFound("The invitation is unknown, used or expired.")
+    found = invitation_by_digest(invitation_digest(secret))
+    invitation = require_acceptable(found and locked_invitation(found.id), user, now)
     invitation.accepted_at = now
     invitation.save(update_fields=["accepted_at"])
     user = locked_user(user.id)

@@ -2,8 +2,8 @@
 
 import hashlib
 import secrets
-from datetime import timedelta
-from typing import Any, cast
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar, cast
 
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
@@ -112,12 +112,11 @@ def resend_invitation(*, actor: Actor, invitation: Invitation) -> tuple[Invitati
 def accept_invitation(*, user: User, secret: str) -> Membership:
     """Accept the invitation that a secret belongs to, for this user's address.
 
-    Raises ObjectNotFound if the secret is unknown, used, expired or another person's.
+    Raises ObjectNotFound if the secret is unknown, used, withdrawn, expired or another person's.
     """
     now = timezone.now()
-    invitation = selectors.invitation_by_digest(invitation_digest(secret), now)
-    if invitation.email != user.email:
-        raise ObjectNotFound("The invitation is unknown, used or expired.")
+    found = selectors.invitation_by_digest(invitation_digest(secret))
+    invitation = require_acceptable(found and selectors.locked_invitation(found.id), user, now)
     invitation.accepted_at = now
     invitation.save(update_fields=["accepted_at"])
     organization = invitation.organization
@@ -136,6 +135,30 @@ def accept_invitation(*, user: User, secret: str) -> Membership:
         role=membership.role,
     )
     return membership
+
+
+Invited = TypeVar("Invited", bound="Acceptable")
+
+
+class Acceptable(Protocol):
+    """An invitation to an organization, or of an operator."""
+
+    email: str
+
+    def state(self, now: datetime) -> InvitationState:
+        """Return whether it can be accepted."""
+
+
+def require_acceptable(invitation: Invited | None, user: User, now: datetime) -> Invited:
+    """Return an invitation that a user can accept at `now`. Raises ObjectNotFound, which says why
+    not to whoever has the link."""
+    if invitation is None:
+        raise ObjectNotFound("There is no such invitation.")
+    if (state := invitation.state(now)) != InvitationState.OPEN:
+        raise ObjectNotFound(f"The invitation is {state}.")
+    if invitation.email != user.email:
+        raise ObjectNotFound("The invitation is for another address.")
+    return invitation
 
 
 @transaction.atomic

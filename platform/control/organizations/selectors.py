@@ -196,21 +196,10 @@ def locked_invitation(invitation_id: str) -> Invitation:
     return Invitation.objects.select_for_update(no_key=True).get(id=invitation_id)
 
 
-def invitation_by_digest(digest: str, now: datetime) -> Invitation:
-    """Return the invitation that can be accepted at `now`, with its row locked.
-
-    Raises ObjectNotFound.
-    """
-    found = (
-        Invitation.objects.select_for_update(of=("self",), no_key=True)
-        .select_related("organization")
-        .filter(digest=digest, accepted_at__isnull=True, revoked_at__isnull=True)
-        .filter(expires_at__gt=now)
-        .first()
-    )
-    if found is None:
-        raise ObjectNotFound("The invitation is unknown, used or expired.")
-    return found
+def invitation_by_digest(digest: str) -> Invitation | None:
+    """Return the invitation, in any state, that a secret with this digest belongs to."""
+    rows = Invitation.objects.select_related("organization", "invited_by")
+    return rows.filter(digest=digest).first()
 
 
 def is_member(organization: Organization, email: str) -> bool:
