@@ -162,6 +162,32 @@ def require_acceptable(invitation: Invited | None, user: User, now: datetime) ->
 
 
 @transaction.atomic
+def readdress_invitations(*, actor: Actor, before: str, after: str) -> None:
+    """Send the open invitations of a person, in any organization, along to their new address: the
+    old one may soon be somebody else's. They are withdrawn where the new address has one, or is a
+    member's."""
+    now = timezone.now()
+    rows = Invitation.objects.select_for_update(of=("self",), no_key=True)
+    rows = rows.filter(email=before, accepted_at__isnull=True, revoked_at__isnull=True)
+    for invitation in rows.select_related("organization").order_by("id"):
+        organization = invitation.organization
+        is_invited = selectors.open_invitations(organization).filter(email=after).exists()
+        if is_invited or selectors.is_member(organization, after):
+            invitation.revoked_at = now
+            invitation.save(update_fields=["revoked_at"])
+            _record(
+                actor, "member.invitation_revoked", "invitation", invitation, **_terms(invitation)
+            )
+            continue
+        invitation.email = after
+        invitation.save(update_fields=["email"])
+        _record(
+            actor, "member.invitation_readdressed", "invitation", invitation,
+            before={"email": before}, after={"email": after},
+        )  # fmt: skip
+
+
+@transaction.atomic
 def change_role(*, actor: Actor, membership: Membership, role: str) -> Membership:
     """Change a member's role. Their keys of the management API end if the new role may not make
     such keys. Raises Conflict for the last owner."""

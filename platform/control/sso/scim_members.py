@@ -13,7 +13,7 @@ from control.errors import Conflict, InvalidValue
 from control.organizations import selectors as tenants
 from control.organizations.models import Organization
 from control.permissions import Actor, Role
-from control.sso import provisioning, selectors
+from control.sso import addresses, provisioning, selectors
 from control.sso.models import ScimGroup, ScimUser
 from control.sso.provisioning import effective_role, end_membership, ensure_membership
 
@@ -64,14 +64,20 @@ def add_user(*, organization: Organization, profile: ScimProfile) -> ScimUser:
 
 @transaction.atomic
 def change_user(*, organization: Organization, scim_user_id: str, profile: ScimProfile) -> ScimUser:
-    """Update a user. A suspended user loses their membership, their sessions and, without a
-    transfer target, their keys at once. Raises Conflict for the last owner."""
+    """Update a user. A new user name becomes the address of their account. A suspended user loses
+    their membership, their sessions and, without a transfer target, their keys at once. Raises
+    Conflict for the last owner and for an address that another account holds."""
     organization = tenants.locked_organization(organization.id)
     row = selectors.scim_user(organization, scim_user_id)
     _check(profile)
     if profile.user_name.lower() != row.user_name.lower():
         provisioning.own_address(organization, profile.user_name)
         _check_free(organization, profile.user_name)
+        addresses.change_address(
+            actor=_actor(organization), organization=organization, user=row.user,
+            email=profile.user_name,
+        )  # fmt: skip
+        row.user.refresh_from_db(fields=["email"])
     values = asdict(profile)
     changed = sorted(field for field, value in values.items() if value != getattr(row, field))
     if not changed:
