@@ -10,11 +10,12 @@ from billing.alerts.models import AlertSettings, Thresholds
 from control.audit import services as audit
 from control.db.row_changes import snapshot
 from control.errors import InvalidValue
+from control.limits.models import LimitPeriod
 from control.limits.spending import spending_limit
 from control.organizations.models import Organization
 from control.organizations.validators import NANOS_MAX
 from control.permissions import Actor, Permission, require
-from serving.contract.budget import balance_budget_id
+from serving.contract.budget import balance_budget_id, kind_of
 
 PERCENT_MAX = 1000
 PERCENTS_MAX = 10
@@ -44,7 +45,10 @@ def choose_percents(
     else:
         values = {"organization_id": organization.id, "percents": chosen}
         Thresholds.objects.update_or_create(budget_id=budget_id, defaults=values)
-    _record(actor, organization, "alert.choose_percents", budget_id, before=before, after=chosen)
+    _record(
+        actor, organization, "alert.choose_percents", budget_id,
+        before={"alert_percents": before}, after={"alert_percents": chosen},
+    )  # fmt: skip
     return chosen
 
 
@@ -88,6 +92,14 @@ def _between(name: str, value: int | None, least: int, most: int) -> None:
         raise InvalidValue(f"{name} is {value}; wanted {least} to {most}, or null.", param=name)
 
 
+def _name_of(organization: Organization, target_id: str) -> str:
+    """Return what people call the limit or the organization that alerts are about."""
+    if kind_of(target_id) in (None, "balance"):
+        return organization.name
+    limit = spending_limit(organization, target_id)
+    return f"{limit.name}, {LimitPeriod(limit.period).label}"
+
+
 def _record(
     actor: Actor, organization: Organization, action: str, target_id: str, **details: Any
 ) -> None:
@@ -96,6 +108,7 @@ def _record(
         action=action,
         target_kind="alert",
         target_id=target_id,
+        target_name=_name_of(organization, target_id),
         organization_id=organization.id,
         details=details,
     )

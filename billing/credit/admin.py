@@ -15,7 +15,15 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSelectWidget
 
-from billing.credit.models import Budget, BudgetKind, CreditGrant, GrantKind, Lease, Payment
+from billing.credit.models import (
+    Budget,
+    BudgetKind,
+    CreditGrant,
+    GrantKind,
+    GrantState,
+    Lease,
+    Payment,
+)
 from billing.credit.selectors import budget_by_row, grant_with_account, lease
 from billing.credit.services.adjustments import issue_credit_note, refund_or_recall, write_off
 from billing.credit.services.grants import grant_credit, reverse_grant
@@ -83,7 +91,7 @@ class CreditGrantAdmin(OnceAdmin):
 
     form = GrantForm
     list_display = (
-        "organization_id", "kind", "amount", "remaining", "expires_at", "closed_at", "reason",
+        "organization_id", "kind", "state", "amount", "remaining", "expires_at", "reason",
         "granted_by", "granted_at",
     )  # fmt: skip
     list_filter = ("kind",)
@@ -94,6 +102,11 @@ class CreditGrantAdmin(OnceAdmin):
 
     amount = dollars("amount_nanos", _("Amount"))
     expired = dollars("expired_nanos", _("Expired"))
+
+    @admin.display(description=_("State"))
+    def state(self, grant: CreditGrant) -> str:
+        """Return whether it may be spent."""
+        return str(grant.state(timezone.now()).label)
 
     @admin.display(description=_("Remaining"), ordering="-account__balance_nanos")
     def remaining(self, grant: CreditGrant) -> str:
@@ -110,7 +123,7 @@ class CreditGrantAdmin(OnceAdmin):
             return [(None, {"fields": GrantForm.Meta.fields})]
         columns = [field.name for field in CreditGrant._meta.concrete_fields]
         shown = [name for name in columns if not name.endswith("_nanos")]
-        return [(None, {"fields": ["amount", "remaining", "expired", *shown]})]
+        return [(None, {"fields": ["state", "amount", "remaining", "expired", *shown]})]
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> CreditGrant:
         """Give the credit."""
@@ -128,7 +141,8 @@ class CreditGrantAdmin(OnceAdmin):
     def has_reverse_permission(self, request: HttpRequest, object_id: str) -> bool:
         """Only what may still be spent is taken back, by who may."""
         may = request.user.has_perm("credit.change_creditgrant")
-        return may and grant_with_account(unquote(object_id)).closed_at is None
+        grant = grant_with_account(unquote(object_id))
+        return may and grant.state(timezone.now()) == GrantState.ACTIVE
 
     @action(description=_("Reverse"), permissions=["reverse"])
     def reverse(self, request: HttpRequest, object_id: str) -> HttpResponse:

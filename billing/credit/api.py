@@ -12,8 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.credit import selectors
-from billing.credit.credits import Credit, CreditState, credit_by_grant
-from billing.credit.models import CreditGrant, GrantKind
+from billing.credit.credits import Credit, credit_by_grant
+from billing.credit.models import CreditGrant, GrantKind, GrantState
 from billing.credit.selectors import LimitStatus
 from billing.credit.services.grants import GRANT_MAX_NANOS, KEY_MAX, grant_credit
 from control.api.idempotency import HEADER
@@ -29,7 +29,6 @@ from control.organizations.selectors import project
 from control.permissions import Permission
 from serving.contract.budget import kind_of, limited_id, period_of
 
-STATES = [each.value for each in CreditState]
 ONCE = OpenApiParameter(
     HEADER,
     str,
@@ -44,7 +43,7 @@ class CreditGrantSerializer(RowSerializer):
 
     amount_nanos = serializers.IntegerField(min_value=1, max_value=GRANT_MAX_NANOS)
     remaining_nanos = serializers.IntegerField(read_only=True, source="credit.remaining_nanos")
-    state = serializers.ChoiceField(STATES, read_only=True, source="credit.state")
+    state = serializers.ChoiceField(GrantState.choices, read_only=True, source="credit.state")
 
     class Meta:
         model = CreditGrant
@@ -119,7 +118,7 @@ class CreditSerializer(serializers.Serializer[Any]):
 
     id = serializers.CharField(source="grant.id")
     kind = serializers.ChoiceField(GrantKind.choices, source="grant.kind")
-    state = serializers.ChoiceField(STATES)
+    state = serializers.ChoiceField(GrantState.choices)
     amount_nanos = serializers.IntegerField(source="grant.amount_nanos")
     remaining_nanos = serializers.IntegerField()
     expired_nanos = serializers.IntegerField(source="grant.expired_nanos")

@@ -3,23 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 
-from billing.credit.models import CreditGrant, GrantKind
+from billing.credit.models import CreditGrant, GrantKind, GrantState
 from billing.credit.selectors import balance_nanos
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 DAY_SECONDS = 86_400
-
-
-class CreditState(StrEnum):
-    """What became of a grant."""
-
-    ACTIVE = "active"
-    USED = "used"
-    EXPIRED = "expired"
-    REVERSED = "reversed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +19,12 @@ class Credit:
 
     grant: CreditGrant
     remaining_nanos: int
-    state: CreditState
+    state: GrantState
 
     @property
     def is_active(self) -> bool:
         """Whether new usage may draw from it."""
-        return self.state == CreditState.ACTIVE
+        return self.state == GrantState.ACTIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +54,7 @@ def credit_by_grant(
         drawn = min(grant.remaining_nanos, undrawn)
         undrawn -= drawn
         remaining[grant.id] = grant.remaining_nanos - drawn
-    return [Credit(one, remaining[one.id], _state(one, remaining[one.id], now)) for one in grants]
+    return [Credit(one, remaining[one.id], one.state(now, remaining[one.id])) for one in grants]
 
 
 def forecast(found: Sequence[Credit], nanos_per_day: int, now: datetime) -> Forecast:
@@ -89,13 +79,3 @@ def _draw_order(grant: CreditGrant) -> tuple[datetime, bool, datetime, str]:
     """Usage draws the soonest to expire first, and promotional credit before paid."""
     is_paid = grant.kind != GrantKind.PROMOTIONAL
     return grant.expires_at or FOREVER, is_paid, grant.granted_at, grant.id
-
-
-def _state(grant: CreditGrant, remaining_nanos: int, now: datetime) -> CreditState:
-    if grant.reversed_at is not None:
-        return CreditState.REVERSED
-    if not remaining_nanos and not grant.expired_nanos:
-        return CreditState.USED
-    if grant.expires_at is not None and grant.expires_at <= now:
-        return CreditState.EXPIRED
-    return CreditState.ACTIVE

@@ -2,6 +2,8 @@
 grants that fund a balance. Figures move only through the functions of sql/authorization.sql, each
 of which locks budgets by id, then leases by id, and computes from what it locked."""
 
+from datetime import datetime
+
 from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
@@ -199,6 +201,15 @@ class Lease(models.Model):
         return max(self.keep_nanos - self.settled_nanos, 0)
 
 
+class GrantState(models.TextChoices):
+    """Whether credit may be spent."""
+
+    ACTIVE = "active", _("Active")
+    USED = "used", _("Used")
+    EXPIRED = "expired", _("Expired")
+    REVERSED = "reversed", _("Reversed")
+
+
 class CreditGrant(models.Model):
     """Credit given to an organization. What is left of it is its ledger account's balance.
 
@@ -242,6 +253,18 @@ class CreditGrant(models.Model):
 
     def __str__(self) -> str:
         return self.id
+
+    def state(self, now: datetime, remaining_nanos: int | None = None) -> GrantState:
+        """Return whether it may be spent at `now`, and else why not. `remaining_nanos` is what is
+        left of it, by the ledger unless the caller knows better."""
+        left_nanos = self.remaining_nanos if remaining_nanos is None else remaining_nanos
+        if self.reversed_at is not None:
+            return GrantState.REVERSED
+        if left_nanos == 0 and self.expired_nanos == 0:
+            return GrantState.USED
+        if self.expires_at is not None and self.expires_at <= now:
+            return GrantState.EXPIRED
+        return GrantState.ACTIVE
 
     @property
     def remaining_nanos(self) -> int:

@@ -70,6 +70,7 @@ def start_replay(
         action="price_book.replay",
         target_kind="price_book",
         target_id=book.id,
+        target_name=book.name,
         details={"first_day": str(first_day), "last_day": str(last_day)},
     )
     return run
@@ -92,6 +93,7 @@ def cancel_replay(*, actor: Actor, run: ReplayRun, now: datetime) -> ReplayRun:
         action="price_book.replay_cancel",
         target_kind="price_book",
         target_id=run.book_id,
+        target_name=run.book.name,
         details={"done_days": run.done_day_count, "days": run.day_count},
     )
     return run

@@ -59,6 +59,7 @@ def request_invoice(
         action=ACTION,
         target_kind="invoice_request",
         target_id=idempotency_key,
+        target_name=organization.name,
         organization_id=organization.id,
         details={"amount_cents": amount_cents, "note": note},
     )

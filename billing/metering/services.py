@@ -40,7 +40,12 @@ def book_again(*, actor: Actor, letter: DeadLetter, now: datetime) -> None:
         letter.booked_at = now
         letter.save(update_fields=["booked_at"])
         audit.record(
-            actor=actor, action="usage.book", target_kind="dead_letter", target_id=letter.id
+            actor=actor,
+            action="usage.book",
+            target_kind="dead_letter",
+            target_id=letter.id,
+            target_name=str(letter),
+            details={"event_id": letter.event_id, "gateway_id": letter.gateway_id},
         )
 
 
@@ -63,6 +68,7 @@ def dismiss(*, actor: Actor, letter_id: str, reason: str, now: datetime) -> None
         action="usage.dismiss",
         target_kind="dead_letter",
         target_id=letter.id,
+        target_name=str(letter),
         details={"reason": reason.strip(), "event_id": letter.event_id},
     )
 

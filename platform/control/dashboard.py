@@ -6,6 +6,7 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -93,8 +94,8 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
             "admin:organizations_organization_changelist",
         ),
         (
-            gettext("Live API keys"),
-            keys.all_keys().filter(revoked_at__isnull=True).count(),
+            gettext("Active API keys"),
+            keys.active_key_count(timezone.now()),
             "admin:api_keys_apikey_changelist",
         ),
         (gettext("Replicas"), replicas, "admin:catalog_deployment_changelist"),

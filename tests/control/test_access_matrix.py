@@ -21,6 +21,7 @@ from control.operators.models import OperatorToken
 from control.organizations.models import Membership
 from control.permissions import OPERATOR_PERMISSIONS, OperatorRole, Permission, Role
 from tests.fixtures.amounts import amounts_in
+from tests.fixtures.audit_words import unclear
 from tests.fixtures.furnished import furnish
 from tests.fixtures.openapi import openapi_document
 from tests.fixtures.operations import QUERIES, Ids, body_of, told_in
@@ -233,12 +234,16 @@ class Furnished:
     def call(self, client: Client, label: str, organization: SeededOrganization) -> HttpResponse:
         """Call an operation with the ids of `org`, in an organization; then undo what it did.
 
-        What is refused must not have reached the audit log.
+        What is refused must not have reached the audit log, whose events tell what was done.
         """
         with transaction.atomic():
             before = AuditEvent.objects.count()
             reply = self.send(client, label, organization)
-            assert reply.status_code < 300 or AuditEvent.objects.count() == before, label
+            made = AuditEvent.objects.count() - before
+            assert reply.status_code < 300 or not made, label
+            assert not [
+                words for event in AuditEvent.objects.all()[:made] for words in unclear(event)
+            ]
             transaction.set_rollback(True)
         return reply
 

@@ -97,8 +97,8 @@ def test_a_database_of_one_role_becomes_one_of_two(scratch_url: str) -> None:
     with psycopg.connect(scratch_url) as connection:
         connection.execute(
             "INSERT INTO audit_event (organization_id, actor_kind, actor_id, actor_name, action,"
-            " target_kind, target_id, details, created_at, request_id)"
-            " VALUES ('', 'system', '', 'tests', 'kept', '', '', '{}', now(), '')"
+            " target_kind, target_id, target_name, details, created_at, request_id)"
+            " VALUES ('', 'system', '', 'tests', 'kept', '', '', '', '{}', now(), '')"
         )
         transfer_ownership(connection, owner=OWNER.name)
     app_url, owner_url = (url_as(role, scratch_url) for role in (APP, OWNER))

@@ -24,6 +24,7 @@ def note(
         action=action,
         target_kind="api_key",
         target_id="key_1",
+        target_name="Backend (pen_live_abc…wxyz)",
         organization_id=org.organization.id,
         details=details,
     )
@@ -41,7 +42,8 @@ def test_what_was_done_is_told_with_before_and_after(
     page = shown(member, org)
     assert "organization.renamed" in page
     assert "Acme Research → Acme Labs" in page
-    assert "nothing → $1" in page
+    assert "no limit → $1.00" in page
+    assert "Backend (pen_live_abc…wxyz)" in page
 
 
 def test_filters_leave_out_what_is_not_asked_for(member: Client, org: SeededOrganization) -> None:
@@ -68,7 +70,7 @@ def test_pages_follow_one_another_without_a_gap(member: Client, org: SeededOrgan
     first = member.get(address(org.organization, "audit"))
     second = member.get(first.context["older_url"])
     seen = [
-        dict(row.changes).get("name") for page in (first, second) for row in page.context["rows"]
+        dict(row.changes).get("Name") for page in (first, second) for row in page.context["rows"]
     ]
     wanted = [f"key number {number}." for number in reversed(range(60))]
     assert [name for name in seen if name and name.startswith("key number")] == wanted
@@ -79,7 +81,7 @@ def test_the_file_holds_it_all_and_no_formula(member: Client, org: SeededOrganiz
         note(org, by="=cmd()", name=f"n{number}")
     reply = member.get(address(org.organization, "audit_csv", by="=cmd"))
     lines = list(csv.DictReader(StringIO(b"".join(reply.streaming_content).decode())))
-    assert [line["details"] for line in lines] == ["name: n2", "name: n1", "name: n0"]
+    assert [line["details"] for line in lines] == ["Name: n2", "Name: n1", "Name: n0"]
     assert {line["by"] for line in lines} == {"'=cmd()"}
     assert "attachment" in reply["content-disposition"]
 

@@ -47,7 +47,10 @@ def test_idempotency_keys_are_turned_on_and_off(member: Client, org: SeededOrgan
     assert switch(member, org, "0") == 302
     assert not Organization.objects.get(id=org.organization.id).idempotency_enabled
     told = AuditEvent.objects.filter(action="organization.idempotency_updated")
-    assert [entry.details["after"] for entry in told.order_by("id")] == [True, False]
+    assert [entry.details["after"]["idempotency_enabled"] for entry in told.order_by("id")] == [
+        True,
+        False,
+    ]
 
 
 def test_origins_are_kept_as_browsers_send_them(member: Client, org: SeededOrganization) -> None:
@@ -59,7 +62,10 @@ def test_origins_are_kept_as_browsers_send_them(member: Client, org: SeededOrgan
     shown = member.get(address(org.organization, "project", org.project.id)).content.decode()
     assert "http://localhost:5173\nhttps://app.example.com</textarea>" in shown
     [entry] = AuditEvent.objects.filter(action="project.allowed_origins_set")
-    assert entry.details == {"before": [], "after": list(origins)}
+    assert entry.details == {
+        "before": {"allowed_origins": []},
+        "after": {"allowed_origins": list(origins)},
+    }
 
 
 @pytest.mark.parametrize("text", ["*", "https://a.example/app", "null", "ftp://a.example"])

@@ -24,6 +24,7 @@ from control.accounts.models import NAME_MAX
 from control.api_keys import selectors, services
 from control.api_keys.models import FORM_TOKEN_MAX, ApiKey, ApiKeyKind, Scope
 from control.api_keys.services import require_key_access
+from control.db.states import CredentialState
 from control.errors import NotPermitted, ObjectNotFound
 from control.forms import clean_dollars
 from control.organizations.models import Project
@@ -41,6 +42,7 @@ LIFETIMES = {
     "90": _("In 90 days"),
     "365": _("In a year"),
 }
+RENEWALS = [*((days, label) for days, label in LIFETIMES.items() if days), ("never", _("Never"))]
 OVERLAPS = {
     "24": _("In 24 hours"),
     "1": _("In an hour"),
@@ -196,14 +198,24 @@ class ApiKeyUpdateForm(ApiKeyPermissionsForm):
 
 class ApiKeyRotateForm(forms.Form):
     """When the replaced secret ends. `last_four` identifies it: submitted twice, the form replaces
-    it once."""
+    it once. An expired key asks for its new expiry instead: its secrets are refused already."""
 
     overlap = forms.ChoiceField(label=_("Current secret ends"), choices=list(OVERLAPS.items()))
+    lifetime = forms.ChoiceField(label=_("New expiry"), choices=RENEWALS)
     last_four = forms.CharField(max_length=4, widget=forms.HiddenInput)
 
-    def ends_at(self, now: datetime) -> datetime:
-        """Return when the replaced secret ends."""
-        return now + timedelta(hours=int(self.cleaned_data["overlap"]))
+    def __init__(self, data: QueryDict | None = None, *, key: ApiKey) -> None:
+        super().__init__(data, initial={"last_four": key.last_four})
+        is_expired = key.state(timezone.now()) == CredentialState.EXPIRED
+        del self.fields["overlap" if is_expired else "lifetime"]
+
+    def times(self, now: datetime) -> dict[str, datetime | None]:
+        """Return when the replaced secret ends, or the new expiry, as the service takes them."""
+        if "overlap" in self.fields:
+            hours = int(self.cleaned_data["overlap"])
+            return {"previous_secret_ends_at": now + timedelta(hours=hours)}
+        days = self.cleaned_data["lifetime"]
+        return {"expires_at": None if days == "never" else now + timedelta(days=int(days))}
 
 
 class ApiKeyRevokeForm(forms.Form):
@@ -245,19 +257,23 @@ USAGE_DAYS = 30
 
 @dataclass(frozen=True, slots=True)
 class ApiKeyRow:
-    """A key and the URL of its page."""
+    """A key, its state and the URL of its page."""
 
     key: ApiKey
+    state: CredentialState
     url: str
     may_change: bool
 
 
 @console_page("keys")
 def keys(page: PageContext) -> HttpResponse:
-    """List the keys that are not revoked."""
-    found = selectors.keys(page.organization, project=page.project)
+    """List the keys that are not revoked, expired ones too."""
+    found, now = selectors.keys(page.organization, project=page.project), timezone.now()
     context = {
-        "keys": [ApiKeyRow(key, page.url("key", key.id), may_change(page, key)) for key in found],
+        "keys": [
+            ApiKeyRow(key, key.state(now), page.url("key", key.id), may_change(page, key))
+            for key in found
+        ],
         "may_manage": page.may(Permission.API_KEYS_WRITE),
         "first_call": CodeSamples(page),
     }
@@ -340,9 +356,10 @@ def key_edit(page: PageContext, key_id: str) -> HttpResponse:
     if form.is_valid() and apply_or_form_error(
         form, lambda: services.update_api_key(actor=page.actor, key=found, **form.rights())
     ):
-        messages.success(
-            page.request, gettext("Saved. Every gateway applies the change within a second.")
-        )
+        words = gettext("Saved. Every gateway applies the change within a second.")
+        if key_of(page, key_id).state(timezone.now()) == CredentialState.EXPIRED:
+            words = gettext("Saved. The key stays expired until it has a new expiry.")
+        messages.success(page.request, words)
         return redirect(page.url("key", key_id))
     return render_key(page, found, edit=form)
 
@@ -351,9 +368,10 @@ def key_edit(page: PageContext, key_id: str) -> HttpResponse:
 @sensitive_variables("secret")
 @console_page("keys")
 def key_rotate(page: PageContext, key_id: str) -> HttpResponse:
-    """Create a new secret; the one in use remains valid until the chosen time."""
+    """Create a new secret; the one in use remains valid until the chosen time. An expired key gets
+    a new expiry."""
     found = key_of(page, key_id)
-    form = ApiKeyRotateForm(page.request.POST)
+    form = ApiKeyRotateForm(page.request.POST, key=found)
     made: list[str] = []
 
     def rotate() -> None:
@@ -361,7 +379,7 @@ def key_rotate(page: PageContext, key_id: str) -> HttpResponse:
             actor=page.actor,
             key=found,
             last_four=form.cleaned_data["last_four"],
-            previous_secret_ends_at=form.ends_at(timezone.now()),
+            **form.times(timezone.now()),
         )
         made.append(secret)
 
@@ -387,11 +405,14 @@ def key_end_old(page: PageContext, key_id: str) -> HttpResponse:
 def key_revoke(page: PageContext, key_id: str) -> HttpResponse:
     """Revoke the key."""
     found = key_of(page, key_id)
+    state = found.state(timezone.now())
     form = ApiKeyRevokeForm(page.request.POST, key=found)
     if form.is_valid() and apply_or_form_error(
         form, lambda: services.revoke_key(actor=page.actor, key=found)
     ):
         words = gettext("%(name)s (%(key)s) is revoked. It stops working within a second.")
+        if state == CredentialState.EXPIRED:
+            words = gettext("%(name)s (%(key)s), which had expired, is revoked for good.")
         messages.success(page.request, words % {"name": found.name, "key": found.masked})
         return redirect(page.url("keys"))
     return render_key(page, found, revoke=form)
@@ -408,7 +429,8 @@ def require_key_maker(page: PageContext) -> None:
 def key_of(page: PageContext, key_id: str) -> ApiKey:
     """Return a live key that the member may manage. Raises ObjectNotFound, NotPermitted."""
     found = selectors.key(page.organization, key_id)
-    if found.revoked_at is not None or found.kind == ApiKeyKind.PLAYGROUND:
+    is_revoked = found.state(timezone.now()) == CredentialState.REVOKED
+    if is_revoked or found.kind == ApiKeyKind.PLAYGROUND:
         raise ObjectNotFound(gettext("There is no such API key."))
     require_key_maker(page)
     return found
@@ -438,11 +460,14 @@ def render_key(
 ) -> HttpResponse:
     """Return the page of a key, with the forms as they were submitted."""
     now = timezone.now()
+    state = key.state(now)
     context = {
         "key": key,
+        "state": state,
+        "is_expired": state == CredentialState.EXPIRED,
         "scopes": [str(SCOPE_LABELS[scope]) for scope in key.scopes],
         "is_test": key.prefix.startswith("pen_test_"),
-        "old": selectors.previous_secrets(key, now),
+        "old": [] if state == CredentialState.EXPIRED else selectors.previous_secrets(key, now),
         "may_change": may_change(page, key),
         "binding": page_binding_limit(page, key=key),
         "may_limit": page.may(Permission.LIMITS_WRITE),
@@ -455,7 +480,7 @@ def render_key(
         ),
         "usage_url": page.url("usage", key=key.id),
         "edit": edit or edit_form(page, key),
-        "rotate": rotate or ApiKeyRotateForm(initial={"last_four": key.last_four}),
+        "rotate": rotate or ApiKeyRotateForm(key=key),
         "revoke": revoke or ApiKeyRevokeForm(key=key),
     }
     refused = any(form and form.errors for form in (edit, rotate, revoke))

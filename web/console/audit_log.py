@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any
 
 from django.http import HttpResponse, HttpResponseBase
 from django.utils import timezone
@@ -14,12 +13,12 @@ from billing.reading.days import day_of, midnight
 from billing.reading.exports import csv_bytes
 from control.api.streaming import stream_export
 from control.audit import selectors
+from control.audit.changes import changes_of
 from control.audit.models import AuditEvent, ChainLink
 from control.audit.pseudonyms import NameResolver
 from control.audit.selectors import EventFilters
 from control.errors import NotPermitted
 from control.permissions import Permission
-from serving.contract.money import exact_dollars
 from web.console.base import PageContext, address, console_page
 from web.console.filters import select
 
@@ -77,51 +76,6 @@ def parse_query(parameters: Mapping[str, str]) -> AuditQuery:
     )
 
 
-NOTHING = _("nothing")
-
-
-def changes(details: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return an event's details by name; values before and after share a line."""
-    rest = dict(details)
-    pairs = []
-    if "before" in rest and "after" in rest:
-        before, after = rest.pop("before"), rest.pop("after")
-        pairs += list(_differences(before, after))
-    pairs += [(_name(name), _text(name, value)) for name, value in rest.items()]
-    return [(name, text) for name, text in pairs if text]
-
-
-def _differences(before: Any, after: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(before, dict) and isinstance(after, dict):
-        for name in sorted(before.keys() | after.keys()):
-            if before.get(name) != after.get(name):
-                yield _name(name), _arrow(name, before.get(name), after.get(name))
-    else:
-        yield gettext("changed"), _arrow("", before, after)
-
-
-def _arrow(name: str, before: Any, after: Any) -> str:
-    return f"{_text(name, before) or NOTHING} → {_text(name, after) or NOTHING}"
-
-
-def _name(name: str) -> str:
-    return name.removesuffix("_nanos").replace("_", " ")
-
-
-def _text(name: str, value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return gettext("yes") if value else gettext("no")
-    if isinstance(value, int) and name.endswith("_nanos"):
-        return exact_dollars(value)
-    if isinstance(value, list):
-        return ", ".join(_text("", each) for each in value)
-    if isinstance(value, dict):
-        return ", ".join(f"{_name(key)} {_text(key, each)}" for key, each in value.items())
-    return str(value)
-
-
 ROWS = 50
 ABOUT = {
     "member": _("Members"),
@@ -145,7 +99,7 @@ ABOUT = {
 }
 """Subjects of audit events, by the first part of their action."""
 COLUMNS = (
-    "at", "by", "by_kind", "by_id", "action", "to_kind", "to_id", "details", "address",
+    "at", "by", "by_kind", "by_id", "action", "to_kind", "to_id", "to", "details", "address",
     "request_id", "position", "digest",
 )  # fmt: skip
 """`position` and `digest` are the event's link in the hash chain; empty for the first seconds."""
@@ -153,10 +107,11 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class AuditEventRow:
-    """An audit event, its actor, and its changes."""
+    """An audit event, its actor, its target, and its changes."""
 
     deed: AuditEvent
     actor: str
+    target: str
     changes: list[tuple[str, str]]
 
 
@@ -198,7 +153,10 @@ def audit_csv(page: PageContext) -> HttpResponseBase:
 def rows(events: list[AuditEvent]) -> list[AuditEventRow]:
     """Return events with the names of the people in them."""
     names = NameResolver(events)
-    return [AuditEventRow(each, names.actor(each), changes(names.details(each))) for each in events]
+    return [
+        AuditEventRow(each, names.actor(each), names.target(each), changes_of(names.details(each)))
+        for each in events
+    ]
 
 
 def csv_pages(organization_id: str, filters: EventFilters) -> Iterator[bytes]:
@@ -214,7 +172,7 @@ def record(row: AuditEventRow) -> tuple[str, ...]:
     link: ChainLink | None = getattr(event, "link", None)
     return (
         *(event.created_at.isoformat(), row.actor, event.actor_kind, event.actor_id),
-        *(event.action, event.target_kind, event.target_id, details),
+        *(event.action, event.target_kind, event.target_id, row.target, details),
         *(event.address or "", event.request_id),
         *((str(link.position), bytes(link.digest).hex()) if link else ("", "")),
     )

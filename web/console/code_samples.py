@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from django.conf import settings
+from django.utils import timezone
 
 from control.api_keys import selectors as keys
 from control.api_keys.models import ApiKey
@@ -34,8 +35,9 @@ class CodeSamples:
 
     @cached_property
     def key(self) -> ApiKey | None:
-        """The newest key; None if there is none."""
-        return keys.keys(self._page.organization, project=self._page.project).first()
+        """The newest key that works; None if there is none."""
+        organization, project = self._page.organization, self._page.project
+        return keys.active_keys(organization, timezone.now(), project=project).first()
 
     @cached_property
     def curl(self) -> str:

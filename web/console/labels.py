@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import cached_property
 
+from django.utils import timezone
 from django.utils.translation import gettext
 
 from billing.reading.sums import Usage
@@ -10,6 +11,7 @@ from control.api_keys import selectors as keys
 from control.api_keys.models import ApiKey, ApiKeyKind
 from control.catalog import selectors as catalog
 from control.catalog.models import Variant
+from control.db.states import CredentialState
 from web.console.base import PageContext
 from web.console.offers import public_id_of
 
@@ -79,6 +81,9 @@ def key_name(key: ApiKey) -> str:
     """Return a key's name in tables."""
     if key.kind == ApiKeyKind.PLAYGROUND:
         return gettext("Playground (%(project)s)") % {"project": key.project.name}
-    if key.revoked_at:
-        return gettext("%(name)s (revoked)") % {"name": key.name}
+    match key.state(timezone.now()):
+        case CredentialState.REVOKED:
+            return gettext("%(name)s (revoked)") % {"name": key.name}
+        case CredentialState.EXPIRED:
+            return gettext("%(name)s (expired)") % {"name": key.name}
     return key.name

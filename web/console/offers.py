@@ -82,5 +82,5 @@ def running_variant_ids(organization: Organization) -> set[str]:
     return {
         deployment.variant_id
         for deployment in catalog.deployments()
-        if deployment.replicas_min and deployment.dedicated_to_id in (None, organization.id)
+        if not deployment.is_stopped and deployment.dedicated_to_id in (None, organization.id)
     }

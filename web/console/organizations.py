@@ -1,15 +1,18 @@
 """Views outside an organization: the page after sign-in, creating an organization, accepting an
 invitation."""
 
-from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from control.errors import Conflict
+from control.accounts.models import User
+from control.errors import Conflict, ObjectNotFound
 from control.organizations import selectors as tenants
-from control.organizations.members import accept_invitation
+from control.organizations.invitation_page import render_invitation
+from control.organizations.members import accept_invitation, invitation_digest
 from control.organizations.models import Organization
 from control.organizations.services import create_organization
 from control.permissions import Actor
@@ -45,15 +48,31 @@ def organization_new(request: HttpRequest) -> HttpResponse:
     return render(request, "console/organization_new.html", {"form": form}, status=status)
 
 
-@login_required
+@never_cache
 @require_http_methods(["GET", "POST"])
 def invitation(request: HttpRequest, secret: str) -> HttpResponse:
-    """Ask whether to join; a POST joins. An unknown secret is 404."""
-    if request.method == "GET":
-        return render(request, "console/invitation.html")
-    try:
-        membership = accept_invitation(user=require_login(request), secret=secret)
-    except Conflict as error:
-        messages.error(request, error.message)
-        return redirect("console:home")
-    return redirect(address(membership.organization, "overview"))
+    """Show an invitation and its state, to people who are not signed in too; a POST accepts it. An
+    unknown secret is 404."""
+    status = 200
+    if request.method == "POST":
+        if not isinstance(request.user, User):
+            return redirect_to_login(request.path)
+        try:
+            membership = accept_invitation(user=request.user, secret=secret)
+        except (Conflict, ObjectNotFound) as error:
+            status = error.status
+        else:
+            return redirect(address(membership.organization, "overview"))
+    found = tenants.invitation_by_digest(invitation_digest(secret))
+    if found is None:
+        return render_invitation(request, None)
+    organization = found.organization
+    return render_invitation(
+        request,
+        found,
+        name=organization.name,
+        is_member=isinstance(request.user, User)
+        and tenants.is_member(organization, request.user.email),
+        home_url=address(organization, "overview"),
+        status=status,
+    )

@@ -3,6 +3,7 @@
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.utils import timezone
 from django.utils.translation import gettext
 from django.views.decorators.http import require_POST
 
@@ -123,7 +124,7 @@ def render_project(
     """Return the page of a project, with the forms as they were submitted."""
     context = {
         "project": project,
-        "key_count": keys.keys(page.organization, project=project).count(),
+        "key_count": keys.active_keys(page.organization, timezone.now(), project=project).count(),
         "binding": page_binding_limit(page, project=project),
         "may_limit": page.may(Permission.LIMITS_WRITE),
         "may_manage": page.may(Permission.PROJECTS_WRITE),

@@ -21,6 +21,7 @@ from control.organizations.models import Project
 from control.permissions import Permission
 from web.console.base import PageContext, console_page
 from web.console.forms import apply_or_form_error
+from web.console.labels import key_name
 
 LABELS = {
     "requests_per_minute": _("Requests per minute"),
@@ -159,12 +160,18 @@ def _owner_rows(
     own = rate_limits.all_own_limits(page.organization)
     return [
         (
-            RateLimitRow(owner.name, _kind(owner), [], page.url("rates", owner=owner.id) + "#set"),
+            RateLimitRow(
+                _label(owner), _kind(owner), [], page.url("rates", owner=owner.id) + "#set"
+            ),
             LimitSubject(owner.id, own[owner.id]),
         )
         for owner in owners
         if owner.id in own
     ]
+
+
+def _label(owner: Owner) -> str:
+    return key_name(owner) if isinstance(owner, ApiKey) else owner.name
 
 
 def _kind(owner: Owner) -> str:
@@ -181,7 +188,7 @@ def _unsubmitted_form(page: PageContext, owners: Sequence[Owner]) -> RateLimitsF
 
 def _choices(owners: Sequence[Owner]) -> list[tuple[str, Any]]:
     projects = [(each.id, each.name) for each in owners if isinstance(each, Project)]
-    keys = [(each.id, each.name) for each in owners if isinstance(each, ApiKey)]
+    keys = [(each.id, key_name(each)) for each in owners if isinstance(each, ApiKey)]
     return [(gettext("Projects"), projects), *([(gettext("API keys"), keys)] if keys else [])]
 
 

@@ -34,6 +34,7 @@ from serving.contract.money import format_dollars
 from web.console.base import PageContext, console_page
 from web.console.confirmations import is_confirmed, limit_consequence
 from web.console.forms import apply_or_form_error
+from web.console.labels import key_name
 
 PERIODS = {
     LimitPeriod.DAY: _("Day"),
@@ -218,7 +219,7 @@ def limits_view(
 def choices(owners: list[Owner]) -> list[tuple[str, Any]]:
     """Return owners as the choices of a drop-down."""
     projects = [(one.id, one.name) for one in owners if isinstance(one, Project)]
-    keys = [(one.id, one.name) for one in owners if isinstance(one, ApiKey)]
+    keys = [(one.id, key_name(one)) for one in owners if isinstance(one, ApiKey)]
     return [
         (owners[0].id, gettext("The whole organization")),
         (gettext("Projects"), projects),

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_POST
 
 from control.accounts.models import EMAIL_MAX
 from control.api_keys import selectors as keys
+from control.db.states import InvitationState
 from control.errors import NotPermitted
 from control.organizations import selectors
 from control.organizations.members import (
@@ -107,7 +108,7 @@ class RemoveMemberForm(forms.Form):
 
 @dataclass(frozen=True, slots=True)
 class MemberRow:
-    """A member, the number of API keys they created, and the URL of their page."""
+    """A member, the number of active API keys that they created, and the URL of their page."""
 
     membership: Membership
     key_count: int
@@ -117,10 +118,10 @@ class MemberRow:
 
 @dataclass(frozen=True, slots=True)
 class InvitationRow:
-    """An invitation, and whether it has expired."""
+    """An invitation and its state."""
 
     invitation: Invitation
-    is_over: bool
+    state: InvitationState
 
 
 @console_page("team")
@@ -249,7 +250,7 @@ def invitation_rows(page: PageContext, invitation_id: str) -> Invitation:
 def render_team(page: PageContext, *, invite: InviteMemberForm | None = None) -> HttpResponse:
     """Return the page, with the form as it was submitted."""
     may_manage, now = page.may(Permission.MEMBERS_WRITE), timezone.now()
-    key_counts = keys.key_counts(page.organization)
+    key_counts = keys.active_key_counts(page.organization, now)
     context = {
         "seats": [
             MemberRow(
@@ -261,7 +262,7 @@ def render_team(page: PageContext, *, invite: InviteMemberForm | None = None) ->
             for each in selectors.members(page.organization)
         ],
         "offers": [
-            InvitationRow(each, each.expires_at <= now)
+            InvitationRow(each, each.state(now))
             for each in (selectors.open_invitations(page.organization) if may_manage else ())
         ],
         "may_manage": may_manage,
@@ -282,10 +283,11 @@ def render_member(
 ) -> HttpResponse:
     """Return the page of a member, with the forms as they were submitted."""
     is_self = membership.user_id == page.user.id
+    counts = keys.active_key_counts(page.organization, timezone.now())
     context = {
         "seat": membership,
         "may": ROLES[Role(membership.role)],
-        "key_count": keys.key_counts(page.organization).get(membership.user_id, 0),
+        "key_count": counts.get(membership.user_id, 0),
         "is_self": is_self,
         "may_change": may_change(page, membership),
         "may_remove": is_self or may_change(page, membership),

@@ -5,6 +5,7 @@ from datetime import datetime
 from billing.collection.models import Case, Step
 from billing.collection.services.measures import COLLECTION
 from control.audit import services as audit
+from control.organizations.selectors import organization_name
 from control.permissions import Actor
 
 
@@ -36,6 +37,7 @@ def log_step(
         action=f"collection.{outcome}",
         target_kind="organization",
         target_id=case.organization_id,
+        target_name=organization_name(case.organization_id),
         organization_id=case.organization_id,
         details={
             "step": name,

@@ -262,8 +262,9 @@ def _go_back_to_grace(look: Look) -> None:
 
 def _record_schedule(actor: Actor, action: str, **details: Any) -> None:
     audit.record(
-        actor=actor, action=action, target_kind="collection", target_id="", details=details
-    )
+        actor=actor, action=action, target_kind="collection", target_id="",
+        target_name="Schedule of collection", details=details,
+    )  # fmt: skip
 
 
 def _check_schedule(steps: dict[int, str]) -> None:

@@ -30,6 +30,7 @@ from billing.ledger.selectors import balance_nanos, posted_nanos
 from billing.ledger.services import Posting, Side, open_account, post
 from control.audit import services as audit
 from control.errors import Conflict
+from control.organizations.selectors import organization_name
 from control.permissions import Actor, Permission, require_operator
 from serving.contract.ids import new_id
 from serving.contract.money import exact_dollars
@@ -252,6 +253,7 @@ def _record(actor: Actor, action: str, organization_id: str, nanos: int, **detai
         action=action,
         target_kind="organization",
         target_id=organization_id,
+        target_name=organization_name(organization_id),
         organization_id=organization_id,
         details={"nanos": nanos, **details},
     )

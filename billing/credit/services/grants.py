@@ -28,9 +28,11 @@ from billing.ledger.models import AccountKind, Cause
 from billing.ledger.selectors import funding_account
 from billing.ledger.services import Posting, Side, open_account, post
 from control.audit import services as audit
+from control.db.row_changes import plain_values
 from control.errors import Conflict, InvalidValue, ObjectNotFound
 from control.permissions import Actor, Permission, require_operator
 from serving.contract.ids import new_id
+from serving.contract.money import exact_dollars
 
 GRANT_MAX_NANOS = 10**18
 """A billion dollars; sums of grants stay far inside 64 bits."""
@@ -84,7 +86,8 @@ def grant_credit(
     )  # fmt: skip
     fund(row, amount_nanos, now=now)
     allocate([organization_id], now=now)
-    _record(actor, "credit.grant", grant, amount_nanos)
+    values = plain_values({"kind": kind, "expires_at": expires_at})
+    _record(actor, "credit.grant", grant, amount_nanos, **values)
     return grant
 
 
@@ -178,7 +181,8 @@ def expire_grant(*, grant_id: str, organization_id: str, now: datetime) -> bool:
         )  # fmt: skip
         fund(row, -nanos, now=now)
         grant.expired_nanos += nanos
-        _record(Actor.for_system("billing"), "credit.expire", grant, nanos)
+        expired = plain_values({"expires_at": grant.expires_at})
+        _record(Actor.for_system("billing"), "credit.expire", grant, nanos, **expired)
     if nanos == remaining_nanos:
         grant.closed_at = now
     grant.save(update_fields=["expired_nanos", "closed_at"])
@@ -195,8 +199,8 @@ def reverse_grant(*, actor: Actor, grant_id: str, reason: str, now: datetime) ->
     organization_id = grant_with_account(grant_id).organization_id
     row = hold_balance(organization_id, now=now)
     grant = grant_with_account(grant_id)
-    if grant.reversed_at is not None or grant.closed_at is not None:
-        raise Conflict("The grant is closed already.")
+    if grant.closed_at is not None:
+        raise Conflict(f"The grant is {grant.state(now)} already.")
     nanos = grant.remaining_nanos
     if nanos:
         funding = funding_account(f"grant:{grant.id}")
@@ -265,6 +269,7 @@ def _record(actor: Actor, action: str, grant: CreditGrant, nanos: int, **details
         action=action,
         target_kind="credit_grant",
         target_id=grant.id,
+        target_name=f"{grant.get_kind_display()} {exact_dollars(grant.amount_nanos)}",
         organization_id=grant.organization_id,
         details={"nanos": nanos, "reason": grant.reason, **details},
     )

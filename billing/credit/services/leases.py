@@ -367,6 +367,7 @@ def _record(actor: Actor, action: str, about: Lease, **details: object) -> None:
         action=action,
         target_kind="lease",
         target_id=about.wire_id,
+        target_name=str(about),
         organization_id=about.organization_id,
         details={"gateway_id": about.gateway_id, **details},
     )

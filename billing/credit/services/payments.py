@@ -15,6 +15,7 @@ from control.audit import services as audit
 from control.errors import InvalidValue
 from control.permissions import Actor, Permission, require_operator
 from serving.contract.ids import new_id
+from serving.contract.money import exact_dollars
 
 
 @transaction.atomic
@@ -108,6 +109,7 @@ def _record(actor: Actor, payment: Payment) -> None:
         action="payment.record",
         target_kind="payment",
         target_id=payment.id,
+        target_name=exact_dollars(payment.amount_nanos),
         organization_id=payment.organization_id,
         details={
             "nanos": payment.amount_nanos,

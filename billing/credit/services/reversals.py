@@ -16,6 +16,7 @@ from billing.ledger.models import AccountKind, Cause
 from billing.ledger.selectors import posted_nanos
 from billing.ledger.services import Posting, Side, open_account, post
 from control.audit import services as audit
+from control.organizations.selectors import organization_name
 from control.permissions import Actor, Permission, require_operator
 from serving.contract.ids import new_id
 
@@ -113,6 +114,7 @@ def _record(actor: Actor, action: str, organization_id: str, nanos: int, key: st
         action=action,
         target_kind="organization",
         target_id=organization_id,
+        target_name=organization_name(organization_id),
         organization_id=organization_id,
         details={"nanos": nanos, "key": key},
     )

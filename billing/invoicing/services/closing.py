@@ -85,7 +85,13 @@ def request_close(*, period: Period, actor: Actor, now: datetime) -> Close:
     require_operator(actor, Permission.FINANCE_WRITE)
     due_organizations(period, now=now)
     close = _begin(period, actor, now)
-    audit.record(actor=actor, action="month.close", target_kind="month", target_id=str(period))
+    audit.record(
+        actor=actor,
+        action="month.close",
+        target_kind="month",
+        target_id=str(period),
+        target_name=str(period),
+    )
     return close
 
 

@@ -52,6 +52,7 @@ def _record(dispute: Dispute, actor: Actor, action: str, reason: str) -> None:
         action=action,
         target_kind="invoice",
         target_id=dispute.invoice_id,
+        target_name=dispute.invoice.number,
         organization_id=dispute.organization_id,
         details={"key": dispute.key, "reason": reason},
     )

@@ -194,6 +194,7 @@ def _record(invoice: Invoice, actor: Actor) -> None:
         action="invoice.finalize",
         target_kind="invoice",
         target_id=invoice.id,
+        target_name=invoice.number,
         organization_id=invoice.organization_id,
         details={"number": invoice.number, "total_cents": invoice.total_cents},
     )

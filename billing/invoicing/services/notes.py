@@ -204,6 +204,7 @@ def _record(note: CreditNote, actor: Actor) -> None:
         action="invoice.credit",
         target_kind="invoice",
         target_id=note.invoice_id,
+        target_name=note.invoice.number,
         organization_id=note.organization_id,
         details={"number": note.number, "total_cents": note.total_cents, "reason": note.reason},
     )

@@ -41,8 +41,9 @@ def save_legal_entity(
         setattr(row, name, value)
     row.save()
     _record(
-        actor, "legal_entity.save", "legal_entity", row.pk, before=before, after=snapshot(row, told)
-    )
+        actor, "legal_entity.save", "legal_entity", row.pk, row.name,
+        before=before, after=snapshot(row, told),
+    )  # fmt: skip
     return row
 
 
@@ -71,8 +72,9 @@ def save_tax_rate(
         raise Conflict("There is a rate of that country, region and day already.")
     row.save()
     _record(
-        actor, "tax_rate.save", "tax_rate", str(row.pk), before=before, after=snapshot(row, values)
-    )
+        actor, "tax_rate.save", "tax_rate", str(row.pk), str(row),
+        before=before, after=snapshot(row, values),
+    )  # fmt: skip
     return row
 
 
@@ -92,8 +94,9 @@ def set_exchange_rate(*, actor: Actor, currency: str, micros: int, as_of: date) 
         currency=code, defaults={"micros": micros, "as_of": as_of}
     )
     _record(
-        actor, "exchange_rate.set", "exchange_rate", code, before=before, after=snapshot(row, told)
-    )
+        actor, "exchange_rate.set", "exchange_rate", code, code,
+        before=before, after=snapshot(row, told),
+    )  # fmt: skip
     return row
 
 
@@ -110,11 +113,14 @@ def _check_entity(row: LegalEntity, values: dict[str, Any]) -> None:
             raise Conflict("Documents with this prefix were given out.", param=name)
 
 
-def _record(actor: Actor, action: str, kind: str, target_id: str, **details: Any) -> None:
+def _record(
+    actor: Actor, action: str, kind: str, target_id: str, target_name: str, **details: Any
+) -> None:
     audit.record(
         actor=actor,
         action=action,
         target_kind=kind,
         target_id=target_id,
+        target_name=target_name,
         details=details,
     )

@@ -16,6 +16,7 @@ from billing.invoicing.selectors import billing_profile
 from billing.invoicing.tax_ids import checked_tax_id
 from control.accounts.models import EMAIL_MAX
 from control.audit import services as audit
+from control.db.row_changes import differences
 from control.errors import InvalidValue, NotPermitted
 from control.organizations.models import Organization
 from control.permissions import Actor, Permission, require
@@ -50,16 +51,20 @@ def set_billing_profile(
     BillingProfile.objects.get_or_create(organization=organization)
     BillingProfile.objects.select_for_update().get(organization=organization)
     profile = billing_profile(organization)
-    for name, value in _checked(profile, dict(changes)).items():
+    checked = _checked(profile, dict(changes))
+    before = {name: getattr(profile, name) for name in checked}
+    for name, value in checked.items():
         setattr(profile, name, value)
     profile.save()
+    changed = {name: value for name, value in checked.items() if value != before[name]}
     audit.record(
         actor=actor,
         action="billing_profile.set",
         target_kind="organization",
         target_id=organization.pk,
+        target_name=organization.name,
         organization_id=organization.pk,
-        details={"fields": sorted(changes)},
+        details=differences(before, changed),
     )
     return profile
 

@@ -180,6 +180,7 @@ def _tell(payment: StripePayment, *, now: datetime) -> None:
         action=f"payment.{payment.status}",
         target_kind="stripe_payment",
         target_id=payment.id,
+        target_name=str(payment.get_purpose_display()),
         organization_id=payment.organization_id,
         details={"total_cents": payment.total_cents, "why": payment.failure_code},
     )

@@ -224,6 +224,7 @@ def _record(actor: Actor, payment: StripePayment) -> None:
         action="payment.ask",
         target_kind="stripe_payment",
         target_id=payment.id,
+        target_name=str(payment.get_purpose_display()),
         organization_id=payment.organization_id,
         details={
             "purpose": payment.purpose,

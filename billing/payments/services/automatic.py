@@ -24,6 +24,7 @@ from control.db.models import new_id
 from control.db.row_changes import snapshot
 from control.errors import Conflict, InvalidValue
 from control.organizations.models import Organization
+from control.organizations.selectors import organization_name
 from control.permissions import Actor, Permission, require
 
 TOLD = ("is_on", "threshold_cents", "amount_cents", "monthly_cap_cents")
@@ -81,6 +82,7 @@ def set_auto_top_up(
         action="auto_top_up.set",
         target_kind="organization",
         target_id=organization.id,
+        target_name=organization.name,
         organization_id=organization.id,
         details={"before": before, "after": snapshot(settings, TOLD)},
     )
@@ -178,6 +180,7 @@ def note_decline(organization_id: str, *, now: datetime) -> None:
             action="auto_top_up.stop",
             target_kind="organization",
             target_id=organization_id,
+            target_name=organization_name(organization_id),
             organization_id=organization_id,
             details={"declines": settings.decline_count},
         )

@@ -12,6 +12,7 @@ from billing.payments.selectors import has_redeemed, promotional_code
 from control.accounts.models import User
 from control.accounts.selectors import has_verified_email, locked_user
 from control.audit import services as audit
+from control.db.row_changes import snapshot
 from control.errors import Conflict, InvalidValue, ObjectNotFound
 from control.organizations.models import Organization
 from control.organizations.selectors import membership
@@ -137,6 +138,10 @@ def _record(actor: Actor, action: str, code: PromotionalCode, organization_id: s
         action=action,
         target_kind="promotional_code",
         target_id=code.code,
+        target_name=code.code,
         organization_id=organization_id,
-        details={"nanos": code.amount_nanos},
+        details={
+            "nanos": code.amount_nanos,
+            **snapshot(code, ("credit_days", "expires_at", "redemptions_max")),
+        },
     )

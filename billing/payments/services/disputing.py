@@ -16,6 +16,7 @@ from billing.payments.services.shares import credit_in_part
 from billing.payments.signals import dispute_changed
 from control.audit import services as audit
 from control.permissions import Actor
+from serving.contract.money import exact_dollars
 
 OVER = ("won", "lost", "warning_closed", "prevented")
 
@@ -110,6 +111,7 @@ def _record(action: str, dispute: Dispute) -> None:
         action=action,
         target_kind="dispute",
         target_id=dispute.stripe_id,
+        target_name=exact_dollars(nanos(dispute.amount_cents)),
         organization_id=dispute.organization_id,
         details={"amount_cents": dispute.amount_cents, "taken_cents": dispute.taken_cents},
     )

@@ -13,6 +13,7 @@ from billing.payments.selectors import locked_payment, nanos, refund_by_id
 from control.audit import services as audit
 from control.errors import Conflict
 from control.permissions import Actor
+from serving.contract.money import exact_dollars
 
 
 class StillHeldError(Exception):
@@ -81,6 +82,7 @@ def record(actor: Actor, action: str, refund: Refund, **details: str) -> None:
         action=action,
         target_kind="refund",
         target_id=refund.id,
+        target_name=exact_dollars(nanos(refund.total_cents)),
         organization_id=refund.organization_id,
         details={"total_cents": refund.total_cents, **details},
     )

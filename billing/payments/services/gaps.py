@@ -66,6 +66,7 @@ def close(gap: Gap, by: str, because: str, now: datetime, actor: Actor) -> Gap:
         action="gap.close",
         target_kind="payments_gap",
         target_id=str(gap.pk),
+        target_name=str(gap),
         organization_id=gap.organization_id,
         details={"kind": gap.kind, "reference": gap.reference, "because": because},
     )

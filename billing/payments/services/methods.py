@@ -163,6 +163,7 @@ def _record(actor: Actor, action: str, method: PaymentMethod) -> None:
         action=action,
         target_kind="payment_method",
         target_id=method.id,
+        target_name=str(method),
         organization_id=method.organization_id,
-        details={"method": str(method), "kind": method.kind},
+        details={"kind": method.kind},
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from allauth.account import signals as account
 from allauth.account.authentication import get_authentication_records
+from allauth.account.models import EmailAddress
 from allauth.mfa import signals as factors
 from allauth.mfa.models import Authenticator
 from django.contrib.auth.signals import user_logged_out
@@ -73,8 +74,16 @@ def _on_password_reset(sender: object, user: User, **_: Any) -> None:
     send_account_event(user, "user.password_reset")
 
 
-def _on_email_changed(sender: object, user: User, **_: Any) -> None:
-    send_account_event(user, "user.email_changed")
+def _on_email_changed(
+    sender: object,
+    user: User,
+    from_email_address: EmailAddress | None,
+    to_email_address: EmailAddress,
+    **_: Any,
+) -> None:
+    before = from_email_address.email if from_email_address else None
+    after = {"email": to_email_address.email}
+    send_account_event(user, "user.email_changed", before={"email": before}, after=after)
 
 
 def _on_factor_added(sender: object, user: User, authenticator: Authenticator, **_: Any) -> None:

@@ -3,6 +3,7 @@
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from control.admin.base import ReadOnlyAdmin
@@ -15,13 +16,19 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     """API keys."""
 
     list_display = (
-        "name", "masked", "organization", "project", "kind", "last_used_at", "revoked_at",
+        "name", "masked", "state", "organization", "project", "kind", "last_used_at",
+        "expires_at", "revoked_at",
     )  # fmt: skip
     list_select_related = ("organization", "project")
     list_filter = ("kind", "pepper_id")
     search_fields = ("id", "name", "prefix", "last_four", "organization__name")
     exclude = ("digest",)
     actions = ("revoke",)
+
+    @admin.display(description=_("State"))
+    def state(self, key: ApiKey) -> str:
+        """Return whether the key works."""
+        return str(key.state(timezone.now()).label)
 
     def has_revoke_permission(self, request: HttpRequest) -> bool:
         """Allow support to revoke keys."""

@@ -15,6 +15,7 @@ from control.api.idempotency import idempotent
 from control.api.serializers import ClosedSerializer
 from control.api_keys import selectors, services
 from control.api_keys.models import SCOPES, ApiKey
+from control.db.states import CredentialState
 from control.organizations import selectors as tenants
 from control.organizations.access import get_access
 from control.organizations.validators import NANOS_MAX
@@ -61,15 +62,23 @@ class ApiKeySerializer(ApiKeyFieldsSerializer):
     project_id = serializers.CharField(read_only=True)
     prefix = serializers.CharField(read_only=True)
     last_four = serializers.CharField(read_only=True)
+    state = serializers.SerializerMethodField()
     previous_secrets = serializers.SerializerMethodField()
     created_at = serializers.DateTimeField(read_only=True)
     last_used_at = serializers.DateTimeField(read_only=True, allow_null=True)
     revoked_at = serializers.DateTimeField(read_only=True, allow_null=True)
 
+    @extend_schema_field(serializers.ChoiceField(choices=CredentialState.choices))
+    def get_state(self, key: ApiKey) -> str:
+        """Return whether the key works: `active`, `expired` or `revoked`."""
+        return key.state(timezone.now())
+
     @extend_schema_field(PreviousSecretSerializer(many=True))
     def get_previous_secrets(self, key: ApiKey) -> Any:
         """Return the replaced secrets that still work, the last to end first."""
         now = timezone.now()
+        if key.state(now) != CredentialState.ACTIVE:
+            return []
         active = [secret for secret in key.old_secrets.all() if secret.ends_at > now]
         active.sort(key=lambda secret: secret.ends_at, reverse=True)
         return PreviousSecretSerializer(active, many=True).data
@@ -89,10 +98,13 @@ class NewApiKeySerializer(ApiKeyFieldsSerializer):
 
 class RotationSerializer(ClosedSerializer):
     """The secret to replace, by its last four characters, and the time until which it still works:
-    24 hours from now by default, 30 days at most. A time in the past ends it at once."""
+    24 hours from now by default, 30 days at most. A time in the past ends it at once. `expires_at`
+    is the key's new expiry, null for never. An expired key needs one, and its old secret ends at
+    once."""
 
     last_four = serializers.CharField(max_length=4)
     previous_secret_ends_at = serializers.DateTimeField(required=False, allow_null=True)
+    expires_at = serializers.DateTimeField(required=False, allow_null=True)
 
 
 class ApiKeyList(GenericAPIView[ApiKey]):
@@ -153,7 +165,8 @@ class RotateApiKey(GenericAPIView[ApiKey]):
     @extend_schema(request=RotationSerializer, responses=CreatedApiKeySerializer)
     def post(self, request: Request, organization_id: str, key_id: str) -> Response:
         """Replace a key's secret. Only this response contains the new secret. The old secret works
-        until `previous_secret_ends_at`."""
+        until `previous_secret_ends_at`. An expired key is refused with a 409 unless `expires_at`
+        gives it a new expiry."""
         access = get_access(request, organization_id, Permission.API_KEYS_WRITE)
         key = selectors.key(access.organization, key_id)
         values = RotationSerializer.read(request.data)

@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 
 from control.api_keys.models import ApiKey, ApiKeyKind, PreviousSecret
-from control.api_keys.selectors import keys, locked_live_keys
+from control.api_keys.selectors import active_keys, locked_live_keys
 from control.feed.services import FeedRef
 from control.organizations.models import Membership, Organization, Project
 from control.organizations.signals import (
@@ -42,7 +43,7 @@ def _on_archive(sender: object, project: Project, now: datetime, **_: Any) -> li
 def _on_deletion_previewed(
     sender: object, organization: Organization, **_: Any
 ) -> list[DeletionEffect]:
-    count = keys(organization).count()
+    count = active_keys(organization, timezone.now()).count()
     if not count:
         return [DeletionEffect(gettext("There are no active API keys."))]
     words = ngettext(

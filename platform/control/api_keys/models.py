@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import NAME_MAX, User
 from control.db.models import ID_MAX, new_id
+from control.db.states import CredentialState, credential_state
 from control.organizations.models import Organization, Project
 from control.permissions import KEY_PERMISSIONS, Permission
 
@@ -116,9 +117,9 @@ class ApiKey(models.Model):
         """The permissions of the key in the management API."""
         return permissions_of(self.scopes)
 
-    def is_usable(self, now: datetime) -> bool:
-        """Return whether the key is neither revoked nor expired at `now`."""
-        return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
+    def state(self, now: datetime) -> CredentialState:
+        """Return whether the key works at `now`, and else why not."""
+        return credential_state(self, now)
 
 
 class PreviousSecret(models.Model):

@@ -10,6 +10,7 @@ from django.utils.translation import gettext
 from control.accounts.models import User
 from control.accounts.notifications import SecurityEmail, notify
 from control.api_keys.models import ApiKey
+from control.db.states import CredentialState
 from control.organizations import selectors as tenants
 from control.permissions import Actor, Role
 
@@ -40,12 +41,17 @@ def notify_key_rotated(actor: Actor, key: ApiKey, maker: User | None) -> None:
     )  # fmt: skip
 
 
-def notify_key_revoked(actor: Actor, key: ApiKey) -> None:
-    """Email the creator of a key that somebody else revoked."""
+def notify_key_revoked(actor: Actor, key: ApiKey, state: CredentialState) -> None:
+    """Email the creator of a key that somebody else revoked; `state` is what it was before."""
     maker = key.created_by
     if maker is None or maker.pk == actor.user_id:
         return
     sentence = gettext("The API key “%(key)s” (%(masked)s) in %(organization)s stopped working.")
+    if state == CredentialState.EXPIRED:
+        sentence = gettext(
+            "The API key “%(key)s” (%(masked)s) in %(organization)s had expired before. Now it is"
+            " revoked and cannot be given a new expiry."
+        )
     _notify(
         key, {maker.email}, actor,
         gettext("Your API key was revoked"),

@@ -14,7 +14,7 @@ from control.accounts.models import User
 from control.api_keys import selectors
 from control.api_keys.models import ApiKey, ApiKeyKind
 from control.api_keys.secrets import PREFIX_CHARACTERS, digest_of, newest_pepper_id
-from control.audit import services as audit
+from control.api_keys.services import record_key_created
 from control.feed.services import FeedRef, publish
 from control.organizations import selectors as tenants
 from control.organizations.models import Project
@@ -47,14 +47,7 @@ def playground_secret(*, user: User, project: Project) -> str:
     key = key or _unsaved_key(user, project)
     secret = _set_secret(key, now + LIFETIME)
     if is_new:
-        audit.record(
-            actor=actor,
-            action="api_key.created",
-            target_kind="api_key",
-            target_id=key.id,
-            organization_id=project.organization_id,
-            details={"kind": ApiKeyKind.PLAYGROUND, "project": project.id},
-        )
+        record_key_created(actor, key)
     publish([FeedRef("api_key", key.id)])
     return secret
 

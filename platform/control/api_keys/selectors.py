@@ -8,6 +8,7 @@ from django.db.models import Count, Q, QuerySet
 from control.accounts.models import User
 from control.api_keys.models import ApiKey, ApiKeyKind, PreviousSecret
 from control.db.models import get_or_not_found
+from control.db.states import CredentialState, credentials_in
 from control.organizations.models import Organization, OrganizationStatus, Project
 
 
@@ -18,7 +19,7 @@ def keys(
     with_revoked: bool = False,
     with_playground: bool = False,
 ) -> QuerySet[ApiKey]:
-    """Return the keys of an organization or of one project, newest first."""
+    """Return the keys of an organization or of one project, expired ones too, newest first."""
     found = _rows().filter(organization=organization)
     if project is not None:
         found = found.filter(project=project)
@@ -29,15 +30,23 @@ def keys(
     return found.order_by("-created_at", "id")
 
 
-def key_counts(organization: Organization) -> dict[str, int]:
-    """Return the number of unrevoked keys that each user created, by user id."""
-    made = keys(organization).exclude(created_by=None).order_by("created_by_id")
+def active_keys(
+    organization: Organization, now: datetime, *, project: Project | None = None
+) -> QuerySet[ApiKey]:
+    """Return the keys of an organization or of one project that work at `now`, newest first."""
+    return keys(organization, project=project).filter(credentials_in(CredentialState.ACTIVE, now))
+
+
+def active_key_counts(organization: Organization, now: datetime) -> dict[str, int]:
+    """Return the number of keys that work at `now` by the id of the user who created them."""
+    made = active_keys(organization, now).exclude(created_by=None).order_by("created_by_id")
     return dict(made.values_list("created_by_id").annotate(Count("id")))
 
 
-def live_keys_of(user: User) -> QuerySet[ApiKey]:
-    """Return the unrevoked keys that a user created, in any organization."""
-    return ApiKey.objects.filter(created_by=user, revoked_at__isnull=True, kind=ApiKeyKind.STANDARD)
+def active_keys_of(user: User, now: datetime) -> QuerySet[ApiKey]:
+    """Return the keys that a user created, in any organization, and that work at `now`."""
+    rows = ApiKey.objects.filter(created_by=user, kind=ApiKeyKind.STANDARD)
+    return rows.filter(credentials_in(CredentialState.ACTIVE, now))
 
 
 def key(organization: Organization, key_id: str) -> ApiKey:
@@ -54,8 +63,9 @@ def locked_key(organization: Organization, key_id: str) -> ApiKey:
 def locked_live_keys(
     organization: Organization, *, project: Project | None = None
 ) -> QuerySet[ApiKey]:
-    """Return the unrevoked keys with their rows locked, by id. The locks serialize a revocation and
-    other changes that end or revive keys, so that the revocation is published last."""
+    """Return the keys that are not revoked, expired ones too, with their rows locked, by id. The
+    locks serialize a revocation and other changes that end or revive keys, so that the revocation
+    is published last."""
     found = _locked().filter(organization=organization, revoked_at__isnull=True)
     if project is not None:
         found = found.filter(project=project)
@@ -84,9 +94,8 @@ def key_by_digests(digests: Sequence[str], now: datetime) -> ApiKey | None:
     organization may be suspended."""
     previous = PreviousSecret.objects.filter(digest__in=digests, ends_at__gt=now)
     matches = Q(digest__in=digests) | Q(id__in=previous.values("key_id"))
-    rows = _rows().filter(revoked_at__isnull=True, project__archived_at__isnull=True)
-    found = rows.filter(matches).first()
-    return found if found is not None and found.is_usable(now) else None
+    rows = _rows().filter(matches, project__archived_at__isnull=True)
+    return rows.filter(credentials_in(CredentialState.ACTIVE, now)).first()
 
 
 def previous_secrets(key: ApiKey, now: datetime) -> list[PreviousSecret]:
@@ -107,9 +116,9 @@ def key_for_token(organization: Organization, form_token: str) -> ApiKey | None:
     return _rows().filter(organization=organization, form_token=form_token).first()
 
 
-def all_keys() -> QuerySet[ApiKey]:
-    """Return the keys of all organizations, for operators."""
-    return _rows().order_by("-created_at")
+def active_key_count(now: datetime) -> int:
+    """Return how many keys of all organizations work at `now`, for operators."""
+    return ApiKey.objects.filter(credentials_in(CredentialState.ACTIVE, now)).count()
 
 
 def _rows() -> QuerySet[ApiKey]:

@@ -25,6 +25,8 @@ from control.api_keys.notifications import (
 )
 from control.api_keys.secrets import PREFIX_CHARACTERS, digest_of, newest_pepper_id
 from control.audit import services as audit
+from control.db.row_changes import differences, plain_values, snapshot
+from control.db.states import CredentialState
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.feed.services import FeedRef, publish
 from control.organizations import selectors as tenants
@@ -49,6 +51,10 @@ WHERE key.id = used.id AND (key.last_used_at IS NULL OR key.last_used_at < used.
 """
 PREVIOUS_SECRETS_MAX = 3
 """The number of replaced secrets of a key that may work at once."""
+CREATED_FIELDS = (
+    "name", "project", "kind", "scopes", "allowed_models", "allowed_networks", "expires_at",
+    "spend_limit_nanos",
+)  # fmt: skip
 PARTS = ("digest", "pepper_id", "prefix", "last_four")
 """The fields that a key shares with `PreviousSecret`."""
 LIST_MAX = 100
@@ -106,9 +112,7 @@ def create_api_key(
     )
     secret = issue_secret(key)
     key.save(force_insert=True)
-    record_key_event(
-        actor, "api_key.created", key, name=key.name, scopes=key.scopes, project=project.id
-    )
+    record_key_created(actor, key)
     send_event(
         organization_id=key.organization_id,
         event_type="api_key.created",
@@ -140,7 +144,7 @@ def update_api_key(*, actor: Actor, key: ApiKey, **changes: Any) -> ApiKey:
     for field, value in new.items():
         setattr(key, field, value)
     key.save(update_fields=list(new))
-    record_key_event(actor, "api_key.updated", key, before=_plain(before), after=_plain(new))
+    record_key_event(actor, "api_key.updated", key, **differences(before, new))
     publish([FeedRef("api_key", key.id)])
     return key
 
@@ -150,12 +154,12 @@ def set_key_limit(*, actor: Actor, key: ApiKey, spend_limit_nanos: int | None) -
     """Set a key's spending limit per UTC month, in nano-dollars; None removes it."""
     require(actor, key.organization_id, Permission.LIMITS_WRITE)
     key = selectors.locked_key(key.organization, key.id)
-    if key.revoked_at is not None:
-        raise Conflict("The API key is revoked.")
+    require_unrevoked(key)
     before = key.spend_limit_nanos
     key.spend_limit_nanos = tenant_checks.spend_limit_nanos(spend_limit_nanos)
     key.save(update_fields=["spend_limit_nanos"])
-    record_key_event(actor, "api_key.limit_set", key, before=before, after=spend_limit_nanos)
+    limit = differences({"spend_limit_nanos": before}, {"spend_limit_nanos": spend_limit_nanos})
+    record_key_event(actor, "api_key.limit_set", key, **limit)
     limits = {limit_budget_id(key.id): key.spend_limit_nanos}
     limits_changed.send(ApiKey, limits=limits, now=timezone.now())
     publish([FeedRef("api_key", key.id)])
@@ -166,10 +170,11 @@ def set_key_limit(*, actor: Actor, key: ApiKey, spend_limit_nanos: int | None) -
 def revoke_key(*, actor: Actor, key: ApiKey) -> ApiKey:
     """Revoke a key; gateways refuse it within a second. Raises Conflict if it was revoked."""
     key = get_active_key(actor, key)
-    key.revoked_at = timezone.now()
+    now = timezone.now()
+    before, key.revoked_at = key.state(now), now
     key.save(update_fields=["revoked_at"])
     record_key_event(actor, "api_key.revoked", key, name=key.name)
-    notify_key_revoked(actor, key)
+    notify_key_revoked(actor, key, before)
     publish([FeedRef("api_key", key.id)])
     return key
 
@@ -194,14 +199,6 @@ def _checked(name: str, value: Any, key: ApiKey) -> Any:
             return checked_networks(value)
     # An expiry in the past may stay, so that the other settings can be changed.
     return value if value == key.expires_at else checked_expiry(value, timezone.now())
-
-
-def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as JSON for the audit log."""
-    return {
-        name: value.isoformat() if isinstance(value, datetime) else value
-        for name, value in fields.items()
-    }
 
 
 def _event_data(key: ApiKey) -> dict[str, Any]:
@@ -260,9 +257,14 @@ def get_active_key(actor: Actor, key: ApiKey) -> ApiKey:
     require(actor, key.organization_id, Permission.ORGANIZATION_READ)
     key = selectors.locked_key(key.organization, key.id)
     require_key_access(actor, key)
-    if key.revoked_at is not None:
-        raise Conflict("The API key is revoked.")
+    require_unrevoked(key)
     return key
+
+
+def require_unrevoked(key: ApiKey) -> None:
+    """Raise Conflict for a revoked key: it never works again, and nothing of it changes."""
+    if key.state(timezone.now()) == CredentialState.REVOKED:
+        raise Conflict("The API key is revoked.")
 
 
 def get_user_key(actor: Actor, key: ApiKey) -> ApiKey:
@@ -274,6 +276,11 @@ def get_user_key(actor: Actor, key: ApiKey) -> ApiKey:
     return key
 
 
+def record_key_created(actor: Actor, key: ApiKey) -> None:
+    """Record a new key with all that was set."""
+    record_key_event(actor, "api_key.created", key, **snapshot(key, CREATED_FIELDS))
+
+
 def record_key_event(actor: Actor, action: str, key: ApiKey, **details: Any) -> None:
     """Record an action on a key in the audit log."""
     audit.record(
@@ -281,6 +288,7 @@ def record_key_event(actor: Actor, action: str, key: ApiKey, **details: Any) -> 
         action=action,
         target_kind="api_key",
         target_id=key.id,
+        target_name=str(key),
         organization_id=key.organization_id,
         details=details,
     )
@@ -296,34 +304,44 @@ def issue_secret(key: ApiKey) -> str:
 
 @transaction.atomic
 def rotate_key(
-    *, actor: Actor, key: ApiKey, last_four: str, previous_secret_ends_at: datetime | None = None
+    *,
+    actor: Actor,
+    key: ApiKey,
+    last_four: str,
+    previous_secret_ends_at: datetime | None = None,
+    **changes: datetime | None,
 ) -> tuple[ApiKey, str]:
     """Replace a key's secret; return the key and the new secret, which is not stored. The old
     secret works until `previous_secret_ends_at`, a day from now by default; secrets replaced
     earlier keep their own end. The person who rotates a key knows its secret and so becomes its
     creator; if a key rotates another, that is the person behind it.
 
-    Raises Conflict if `last_four` does not match the current secret, which was then replaced
-    already, perhaps by the same request sent twice.
+    `expires_at`, None for never, is the key's new expiry. An expired key needs one, and its old
+    secrets stay refused.
+
+    Raises Conflict for an expired key without a new expiry, and if `last_four` does not match the
+    current secret, which was then replaced already, perhaps by the same request sent twice.
     """
     organization = tenants.locked_organization(key.organization_id)
     require_current_membership(actor, organization, key.scopes)
     key = get_user_key(actor, key)
     if key.last_four != last_four:
         raise Conflict(f"The secret that ends with {last_four} was replaced already.")
-    now = timezone.now()
-    ends_at = checked_secret_end(previous_secret_ends_at, now)
+    now, expires_at = timezone.now(), key.expires_at
+    ends_at = _replace_expiry(key, changes, checked_secret_end(previous_secret_ends_at, now), now)
     PreviousSecret.objects.filter(key=key, ends_at__lte=now).delete()
     if ends_at > now:
         _keep_previous(key, ends_at)
     before, maker = key.masked, key.created_by
     secret = issue_secret(key)
     key.created_by_id = actor.person_id or key.created_by_id
-    key.save(update_fields=[*PARTS, "created_by"])
-    record_key_event(
-        actor, "api_key.rotated", key, before=before, after=key.masked,
-        previous_secret_ends_at=ends_at.isoformat(),
-    )  # fmt: skip
+    key.save(update_fields=[*PARTS, "created_by", "expires_at"])
+    values = differences(
+        {"secret": before, "expires_at": expires_at},
+        {"secret": key.masked, "expires_at": key.expires_at},
+    )
+    ends = plain_values({"previous_secret_ends_at": ends_at})
+    record_key_event(actor, "api_key.rotated", key, **values, **ends)
     notify_key_rotated(actor, key, maker)
     publish([FeedRef("api_key", key.id)])
     return key, secret
@@ -345,6 +363,25 @@ def revoke_previous_secrets(*, actor: Actor, key: ApiKey) -> ApiKey:
     )
     publish([FeedRef("api_key", key.id)])
     return key
+
+
+def _replace_expiry(
+    key: ApiKey, changes: Mapping[str, datetime | None], ends_at: datetime, now: datetime
+) -> datetime:
+    """Set the new expiry of a key whose secret is replaced, and return when the old secret ends:
+    an expired key's secrets are refused already and end now."""
+    is_expired = key.state(now) == CredentialState.EXPIRED
+    if is_expired and "expires_at" not in changes:
+        raise Conflict(
+            "The API key is expired: rotate it with a new expires_at, or null for never.",
+            param="expires_at",
+        )
+    if "expires_at" in changes:
+        key.expires_at = checked_expiry(changes["expires_at"], now)
+    if not is_expired:
+        return ends_at
+    PreviousSecret.objects.filter(key=key).delete()
+    return now
 
 
 def _keep_previous(key: ApiKey, ends_at: datetime) -> None:

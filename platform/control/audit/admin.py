@@ -4,10 +4,12 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
+from django.utils.html import format_html_join
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from control.admin.base import ReadOnlyAdmin
+from control.audit.changes import changes_of
 from control.audit.models import AuditEvent, ChainVerification
 from control.audit.pseudonyms import NameResolver, by_people_named
 
@@ -33,16 +35,23 @@ class AuditEventAdmin(ReadOnlyAdmin):
     """Audit events."""
 
     list_display = (
-        "created_at", "by", "action", "target_id", "organization_id", "address", "request_id",
+        "created_at", "by", "action", "target", "organization_id", "address", "request_id",
     )  # fmt: skip
     list_filter = ("action", "actor_kind")
-    search_fields = ("actor_name", "target_id", "organization_id", "address", "request_id")
+    search_fields = (
+        "actor_name",
+        "target_name",
+        "target_id",
+        "organization_id",
+        "address",
+        "request_id",
+    )
     search_help_text = _("Search by person, target, organization, IP address or request")
     fields = (
-        "created_at", "by", "actor_kind", "actor_id", "action", "target_kind", "target_id",
-        "organization_id", "told", "address", "request_id", "digest",
+        "created_at", "by", "actor_kind", "actor_id", "action", "target_kind", "target",
+        "target_id", "organization_id", "changes", "told", "address", "request_id", "digest",
     )  # fmt: skip
-    readonly_fields = ("by", "told", "digest")
+    readonly_fields = ("by", "target", "changes", "told", "digest")
     list_select_related = ("link",)
 
     def get_changelist(self, request: Any, **options: Any) -> type[ChangeList]:
@@ -60,6 +69,17 @@ class AuditEventAdmin(ReadOnlyAdmin):
     def by(self, row: AuditEvent) -> str:
         """Return the name of the actor."""
         return names_of(row).actor(row)
+
+    @admin.display(description=_("Target"), ordering="target_name")
+    def target(self, row: AuditEvent) -> str:
+        """Return the name of the target, or its id where it has none."""
+        return names_of(row).target(row) or row.target_id
+
+    @admin.display(description=_("Changes"))
+    def changes(self, row: AuditEvent) -> str:
+        """Return what changed, in words."""
+        lines = ((label, text) for label, text in changes_of(names_of(row).details(row)))
+        return format_html_join("", "<div>{}: {}</div>", lines) or gettext("none")
 
     @admin.display(description=_("Details"))
     def told(self, row: AuditEvent) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class AuditEventSerializer(OperatorSerializer):
     action = serializers.CharField()
     target_kind = serializers.CharField()
     target_id = serializers.CharField()
+    target_name = serializers.CharField()
     details = serializers.JSONField()
     address = serializers.CharField(allow_null=True)
     request_id = serializers.CharField()
@@ -48,7 +49,11 @@ class AuditEventSerializer(OperatorSerializer):
     def to_representation(self, event: Any) -> dict[str, Any]:
         """Return the event with the names of the people in it."""
         names: NameResolver = self.context["names"]
-        shown = {"actor_name": names.actor(event), "details": names.details(event)}
+        shown = {
+            "actor_name": names.actor(event),
+            "target_name": names.target(event),
+            "details": names.details(event),
+        }
         return {**super().to_representation(event), **shown}
 
 

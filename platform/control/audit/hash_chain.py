@@ -21,7 +21,8 @@ GENESIS = b""
 """The digest before the first link."""
 
 CONTENT = """sha256(convert_to(jsonb_build_array(deed.id, deed.organization_id, deed.actor_kind,
-    deed.actor_id, deed.actor_name, deed.action, deed.target_kind, deed.target_id, deed.details,
+    deed.actor_id, deed.actor_name, deed.action, deed.target_kind, deed.target_id,
+    deed.target_name, deed.details,
     host(deed.address), deed.request_id,
     to_char(deed.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'))::text, 'UTF8'))"""
 """The digest of an audit event by itself."""

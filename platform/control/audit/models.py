@@ -7,15 +7,18 @@ from django.utils import timezone
 from control.db.models import append_only
 
 ID_MAX = 64
+TARGET_NAME_MAX = 300
 
 
 class AuditEvent(models.Model):
-    """One action. `organization_id` is empty for actions on the whole platform; `details` holds
-    names and figures, never secrets or content.
+    """One action. `organization_id` is empty for actions on the whole platform; `target_name`
+    is what the target was called at the time; `details` holds names and figures, never secrets or
+    content.
 
-    People are stored by reference: `actor_name` is empty for them, and `details` holds their ids in
-    place of email addresses (`control.audit.pseudonyms`). `address` and `request_id` are those of
-    the HTTP request; they are empty for actions of the platform itself, and for older events.
+    People are stored by reference: `actor_name` is empty for them, and `target_name` and `details`
+    hold their ids in place of email addresses (`control.audit.pseudonyms`). `address` and
+    `request_id` are those of the HTTP request; they are empty for actions of the platform itself,
+    and for older events.
     """
 
     organization_id = models.CharField(max_length=ID_MAX, blank=True)
@@ -25,6 +28,7 @@ class AuditEvent(models.Model):
     action = models.CharField(max_length=64)
     target_kind = models.CharField(max_length=32)
     target_id = models.CharField(max_length=ID_MAX)
+    target_name = models.CharField(max_length=TARGET_NAME_MAX, blank=True)
     details = models.JSONField(default=dict, blank=True)
     address = models.GenericIPAddressField(null=True, blank=True)
     request_id = models.CharField(max_length=ID_MAX, blank=True)

@@ -35,6 +35,8 @@ class OperatorView:
     target_kind: str
     target_id: str
     organization_id: str
+    model: str = ORGANIZATION
+    """The label of the row's model."""
 
 
 def listen() -> None:
@@ -67,6 +69,7 @@ def record_operator_view(actor: Actor, view: OperatorView, *, page: str) -> None
         else "user.viewed_by_operator",
         target_kind=view.target_kind,
         target_id=view.target_id[:ID_MAX],
+        target_name=_name_of(view),
         organization_id=view.organization_id,
         details={"page": page},
     )
@@ -77,6 +80,12 @@ def record_organization_view(actor: Actor, organization_id: str, *, page: str) -
     """Record that the operators' API showed an organization's data; `page` is the operation."""
     view = OperatorView("organization", organization_id, organization_id)
     record_operator_view(actor, view, page=page)
+
+
+def _name_of(view: OperatorView) -> str:
+    """Return what people call the row; its id where it has no name."""
+    row = apps.get_model(view.model)._base_manager.filter(pk=view.target_id).first()
+    return view.target_id if row is None else str(row)
 
 
 def _views_in_url(page: ResolverMatch) -> Iterator[OperatorView]:
@@ -99,10 +108,10 @@ def views_in_query(query: QueryDict) -> Iterator[OperatorView]:
 def _views_of_row(model: type[Model], row_id: str) -> Iterator[OperatorView]:
     kind, label = str(model._meta.model_name), model._meta.label
     if label == ORGANIZATION:
-        yield OperatorView(kind, row_id, row_id)
+        yield OperatorView(kind, row_id, row_id, label)
     elif label == settings.AUTH_USER_MODEL:
-        yield OperatorView(kind, row_id, "")
+        yield OperatorView(kind, row_id, "", label)
     elif "organization_id" in {field.attname for field in model._meta.concrete_fields}:
         rows = model._base_manager.filter(pk=row_id)
         if organization_id := rows.values_list("organization_id", flat=True).first():
-            yield OperatorView(kind, row_id, str(organization_id))
+            yield OperatorView(kind, row_id, str(organization_id), label)

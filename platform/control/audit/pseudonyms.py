@@ -86,7 +86,7 @@ class NameResolver:
         for event in events:
             if event.actor_kind == PERSON:
                 references.add(event.actor_id)
-            for text in _texts(event.details):
+            for text in _texts([event.target_name, event.details]):
                 references.update(REFERENCE.findall(text))
         self._names: dict[str, str] = {}
         if references:
@@ -99,10 +99,16 @@ class NameResolver:
             return event.actor_name
         return self._names.get(event.actor_id) or event.actor_name or ERASED
 
+    def target(self, event: AuditEvent) -> str:
+        """Return the name of the target."""
+        return str(self._named(event.target_name))
+
     def details(self, event: AuditEvent) -> dict[str, Any]:
         """Return the details with names in place of references."""
-        named = _replaced(event.details, REFERENCE, lambda found: self._names.get(found[1], ERASED))
-        return cast("dict[str, Any]", named)
+        return cast("dict[str, Any]", self._named(event.details))
+
+    def _named(self, value: Any) -> Any:
+        return _replaced(value, REFERENCE, lambda found: self._names.get(found[1], ERASED))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.utils import timezone
 
-from control.audit.models import AuditEvent
+from control.audit.models import TARGET_NAME_MAX, AuditEvent
 from control.audit.pseudonyms import PERSON, pseudonymize
 from control.permissions import Actor
 from control.request_context import current_request
@@ -22,16 +22,20 @@ def record(
     action: str,
     target_kind: str,
     target_id: str,
+    target_name: str,
     organization_id: str = "",
     details: dict[str, Any] | None = None,
 ) -> AuditEvent:
     """Add an audit event. `action` is a noun and a past participle, such as `api_key.created`.
-    `details` hold no secrets; email addresses in them become references, and `operator_token` names
+    `target_name` is what people call the target. `details` hold exact values by the names of
+    fields; those that changed are under `before` and `after`. `control.audit.changes` words them.
+    They hold no secrets; email addresses in them become references, and `operator_token` names
     the token that an operator acted with. The client address and the request id come from the
     current request."""
     request, details = current_request(), details or {}
     if actor.token_id is not None:
         details = {**details, "operator_token": actor.token_id}
+    stored = pseudonymize({"name": target_name, "details": details}, target_kind, target_id)
     return AuditEvent.objects.create(
         organization_id=organization_id,
         actor_kind=actor.kind,
@@ -40,7 +44,8 @@ def record(
         action=action,
         target_kind=target_kind,
         target_id=target_id,
-        details=pseudonymize(details, target_kind, target_id),
+        target_name=stored["name"][:TARGET_NAME_MAX],
+        details=stored["details"],
         address=request.address,
         request_id=request.request_id,
     )

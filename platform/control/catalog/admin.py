@@ -261,7 +261,9 @@ class QualityReportAdmin(ReadOnlyAdmin):
 class DeploymentAdmin(VariantAdminMixin):
     """Deployments; raising `replicas_min` from 0 starts one without a restart of anything."""
 
-    list_display = ("__str__", "engine", "replicas_min", "replicas_max", "slots", "live_replicas")
+    list_display = (
+        "__str__", "state", "engine", "replicas_min", "replicas_max", "slots", "live_replicas",
+    )  # fmt: skip
     list_select_related = ("variant__model",)
     list_filter = ("engine",)
     fieldsets = (
@@ -269,7 +271,7 @@ class DeploymentAdmin(VariantAdminMixin):
             None,
             {
                 "fields": (
-                    *("variant", "engine", "dedicated_to", "live_replicas", "replicas"),
+                    *("state", "variant", "engine", "dedicated_to", "live_replicas", "replicas"),
                     "recent_failures",
                 )
             },
@@ -295,7 +297,7 @@ class DeploymentAdmin(VariantAdminMixin):
             },
         ),
     )
-    readonly_fields = ("live_replicas", "replicas", "recent_failures")
+    readonly_fields = ("state", "live_replicas", "replicas", "recent_failures")
     dollars_help = {
         "hourly_cost_nanos": _(
             "What one replica costs per hour, in dollars. Leave empty if unknown."
@@ -314,6 +316,11 @@ class DeploymentAdmin(VariantAdminMixin):
     def change_row(self, actor: Actor, row: Deployment, changes: dict[str, Any]) -> Deployment:
         """Change a deployment."""
         return services.update_deployment(actor=actor, deployment=row, changes=changes)
+
+    @admin.display(description=_("State"))
+    def state(self, row: Deployment) -> str:
+        """Return whether it serves requests."""
+        return str(row.state(fleet_status()).label)
 
     @admin.display(description=_("Live replicas"))
     def live_replicas(self, row: Deployment) -> str:

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,7 +15,8 @@ from control.api.operator_views import (
     RowSerializer,
 )
 from control.catalog import selectors, services
-from control.catalog.models import Deployment, Model, Variant
+from control.catalog.fleet_status import fleet_status
+from control.catalog.models import Deployment, DeploymentState, Model, Variant
 from control.catalog.publication import RequirementCode, requirements
 from control.catalog.services import DEPLOYMENT_FIELDS, MODEL_FIELDS, VARIANT_FIELDS
 from control.forms import REASON_MAX
@@ -90,10 +91,20 @@ class AdminDeploymentSerializer(AdminDeploymentChangesSerializer):
     """A deployment: how many replicas of a variant run, and how. Timeouts are in seconds."""
 
     variant_id = RowIdField(Variant, source="variant")
+    state = serializers.SerializerMethodField()
 
     class Meta(AdminDeploymentChangesSerializer.Meta):
-        fields = ("id", "variant_id", *AdminDeploymentChangesSerializer.Meta.fields, "created_at")
+        fields = (
+            "id", "state", "variant_id",
+            *AdminDeploymentChangesSerializer.Meta.fields, "created_at",
+        )  # fmt: skip
         read_only_fields = ("id", "created_at")
+
+    @extend_schema_field(serializers.ChoiceField(choices=DeploymentState.choices))
+    def get_state(self, deployment: Deployment) -> str:
+        """Return whether it serves requests: `ready`, `loading`, `asleep`, `failed`, `stopped`, or
+        `unknown` while the fleet does not respond."""
+        return deployment.state(fleet_status())
 
 
 class ModelFilterSerializer(OperatorSerializer):

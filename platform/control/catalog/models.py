@@ -9,9 +9,11 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import NAME_MAX
+from control.catalog.fleet_status import FleetStatus
 from control.db.models import ID_MAX, new_id
 from control.organizations.models import Organization
 from serving.contract.capabilities import ISOLATING
+from serving.contract.replica import State
 
 PUBLIC_ID_MAX = 100
 FAILURE_REASON_MAX = 500
@@ -181,6 +183,20 @@ class Engine(models.TextChoices):
     EXTERNAL = "external", _("External")
 
 
+STARTING: frozenset[State] = frozenset({"pending", "loading", "canary"})
+
+
+class DeploymentState(models.TextChoices):
+    """Whether a deployment serves requests."""
+
+    READY = "ready", _("Ready")
+    LOADING = "loading", _("Loading")
+    ASLEEP = "asleep", _("Asleep")
+    FAILED = "failed", _("Failed")
+    STOPPED = "stopped", _("Stopped")
+    UNKNOWN = "unknown", _("Unknown: the fleet does not respond")
+
+
 class Deployment(models.Model):
     """The desired state of running a variant; `replicas_min` of 0 stops it. Timeouts are in
     seconds.
@@ -254,6 +270,26 @@ class Deployment(models.Model):
 
     def __str__(self) -> str:
         return f"{self.variant} on {self.engine}"
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nobody wants it to run: a request does not wake it."""
+        return self.replicas_min == 0
+
+    def state(self, fleet: FleetStatus) -> DeploymentState:
+        """Return whether it serves requests, by what is wanted and what the fleet reports. A ready
+        replica counts before those that are still loading, and these before failed ones."""
+        if self.is_stopped:
+            return DeploymentState.STOPPED
+        if fleet.is_down:
+            return DeploymentState.UNKNOWN
+        states = {replica.state for replica in fleet.of(self.id)}
+        if "ready" in states:
+            return DeploymentState.READY
+        if "asleep" in states:
+            return DeploymentState.ASLEEP
+        is_failed = "failed" in states and not states & STARTING
+        return DeploymentState.FAILED if is_failed else DeploymentState.LOADING
 
     def clean(self) -> None:
         """Refuse an external server that organizations share, unless it isolates them."""

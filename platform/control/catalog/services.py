@@ -12,18 +12,20 @@ from control.catalog import selectors
 from control.catalog.feed import deployment_record, model_record
 from control.catalog.models import Deployment, Model, QualityReport, Task, Variant
 from control.catalog.publication import missing_requirements, require_publishable
-from control.db.row_changes import apply_changes, create_row
+from control.db.row_changes import apply_changes, create_row, snapshot
 from control.errors import Conflict, InvalidValue
 from control.feed.services import publish
 from control.permissions import Actor, Permission, require_operator
 
 MODEL_FIELDS = frozenset({"name", "description", "organization_ids"})
+CREATED_MODEL_FIELDS = MODEL_FIELDS | {"public_id", "task"}
 VARIANT_FIELDS = frozenset(
     {
         "weights", "engine_arguments", "capabilities", "context_tokens", "output_tokens_max",
         "vocabulary_size", "dimensions", "parameter_count", "size_bytes",
     }
 )  # fmt: skip
+CREATED_VARIANT_FIELDS = VARIANT_FIELDS | {"model", "precision", "parent"}
 DEPLOYMENT_FIELDS = frozenset(
     {
         "engine", "replicas_min", "replicas_max", "slots", "engine_arguments", "external_urls",
@@ -56,7 +58,7 @@ def create_model(
         organization_ids=organization_ids,
     )
     create_row(model)
-    _record(actor, "model.created", model, public_id=public_id)
+    _record(actor, "model.created", model, **snapshot(model, CREATED_MODEL_FIELDS))
     return model
 
 
@@ -98,7 +100,7 @@ def create_variant(*, actor: Actor, model: Model, precision: str, **fields: Any)
     _require_fields(fields, VARIANT_FIELDS | {"parent"})
     variant = Variant(model=model, precision=precision, **fields)
     create_row(variant)
-    _record(actor, "variant.created", variant, model=model.public_id, precision=precision)
+    _record(actor, "variant.created", variant, **snapshot(variant, CREATED_VARIANT_FIELDS))
     return variant
 
 
@@ -172,7 +174,8 @@ def create_deployment(*, actor: Actor, variant: Variant, **fields: Any) -> Deplo
     _require_fields(fields, DEPLOYMENT_FIELDS)
     deployment = Deployment(variant=variant, **fields)
     create_row(deployment)
-    _record(actor, "deployment.created", deployment, variant=str(variant))
+    values = snapshot(deployment, DEPLOYMENT_FIELDS | {"variant"})
+    _record(actor, "deployment.created", deployment, **values)
     publish([deployment_record(deployment)])
     return deployment
 
@@ -190,7 +193,7 @@ def update_deployment(
     deployment = selectors.locked_deployment(deployment.id)
     if differences := apply_changes(deployment, changes):
         _record(actor, "deployment.updated", deployment, **differences)
-        if not differences.keys() <= NOT_PUBLISHED:
+        if not differences["after"].keys() <= NOT_PUBLISHED:
             publish([deployment_record(deployment)])
     return deployment
 
@@ -217,6 +220,7 @@ def _record(
         action=action,
         target_kind=action.partition(".")[0],
         target_id=target.id,
+        target_name=str(target),
         details=details,
     )
 

@@ -9,11 +9,12 @@ from datetime import datetime
 
 from django.db import transaction
 from django.db.models import Q
+from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 
 from control.accounts.models import User
 from control.accounts.selectors import locked_user
-from control.api_keys.selectors import live_keys_of
+from control.api_keys.selectors import active_keys_of
 from control.audit import services as audit
 from control.data_requests.inventory import (
     RetentionRule,
@@ -51,7 +52,7 @@ def obstacles(user: User) -> list[str]:
 def consequences(user: User) -> list[str]:
     """Return what erasing the person now would do, a sentence each."""
     names = [membership.organization.name for membership in tenants.memberships(user)]
-    count = live_keys_of(user).count()
+    count = active_keys_of(user, timezone.now()).count()
     memberships = gettext("There are no memberships to end.")
     if names:
         memberships = gettext("Membership ends in: %(organizations)s.") % {
@@ -106,7 +107,13 @@ def _end(user: User, actor: Actor, now: datetime) -> None:
         if each.end == RetentionRule.DELETED:
             each.model._default_manager.filter(Q(**{each.field: user.pk})).delete()
     DataSubjectRequest.objects.filter(person=user).update(export=None)
-    audit.record(actor=actor, action="data_request.erased", target_kind="user", target_id=user.id)
+    audit.record(
+        actor=actor,
+        action="data_request.erased",
+        target_kind="user",
+        target_id=user.id,
+        target_name=user.email,
+    )
     _anonymize(user, now)
 
 

@@ -163,6 +163,7 @@ def _record(actor: Actor, action: str, request: DataSubjectRequest) -> None:
         action=action,
         target_kind="user",
         target_id=request.person_id,
+        target_name=request.person.email,
         details={"data_request": request.id},
     )
 

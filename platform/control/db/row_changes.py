@@ -1,14 +1,13 @@
 """Validated changes of a row, returned as values before and after for the audit log."""
 
 from collections.abc import Iterable, Mapping
+from datetime import date
 from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db.models import Model
 
 from control.errors import InvalidValue
-
-Differences = dict[str, dict[str, Any]]
 
 
 def create_row(row: Model) -> None:
@@ -17,8 +16,9 @@ def create_row(row: Model) -> None:
     row.save(force_insert=True)
 
 
-def apply_changes(row: Model, changes: Mapping[str, Any]) -> Differences:
-    """Set the fields that differ, validate the row and save it; return what changed.
+def apply_changes(row: Model, changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Set the fields that differ, validate the row and save it; return what changed as values
+    `before` and `after`, by field. Nothing is returned where nothing changed.
 
     Raises InvalidValue naming the first invalid field.
     """
@@ -29,15 +29,25 @@ def apply_changes(row: Model, changes: Mapping[str, Any]) -> Differences:
     if different:
         _validate(row)
         row.save(update_fields=list(different))
+    return differences(before, different) if different else {}
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return values before and after as JSON, for the fields of `after`."""
     return {
-        field: {"before": _plain(before[field]), "after": _plain(value)}
-        for field, value in different.items()
+        "before": {field: _plain(before[field]) for field in after},
+        "after": {field: _plain(value) for field, value in after.items()},
     }
 
 
 def snapshot(row: Model, fields: Iterable[str]) -> dict[str, Any]:
     """Return some fields of a row as JSON values, for the audit log before and after a change."""
     return {field: _plain(getattr(row, field)) for field in sorted(fields)}
+
+
+def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values as JSON, for the audit log."""
+    return {field: _plain(value) for field, value in values.items()}
 
 
 def _validate(row: Model) -> None:
@@ -50,7 +60,9 @@ def _validate(row: Model) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a JSON value: the id of a related row."""
+    """Return a JSON value: the id and the name of a related row, a time in ISO 8601."""
     if isinstance(value, Model):
-        return value.pk
+        return {"id": value.pk, "name": str(value)}
+    if isinstance(value, date):
+        return value.isoformat()
     return value if isinstance(value, (str, int, float, bool, list, type(None))) else str(value)

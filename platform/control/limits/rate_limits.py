@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 
 from control.api_keys import selectors as keys
 from control.api_keys.models import ApiKey
+from control.api_keys.services import require_unrevoked
 from control.audit import services as audit
 from control.catalog.models import Model
 from control.db.models import get_or_not_found
@@ -183,7 +184,7 @@ def create_usage_tier(
     _check_free(tier)
     _set(tier, figures)
     tier.save(force_insert=True)
-    _record(actor, "usage_tier.created", "limit_tier", tier.id, after=_snapshot(tier))
+    _record(actor, "usage_tier.created", "limit_tier", tier, after=_snapshot(tier))
     publish([usage_tier_record(tier)])
     return tier
 
@@ -201,9 +202,7 @@ def change_usage_tier(*, actor: Actor, tier: UsageTier, changes: Mapping[str, An
     _check_free(tier)
     _set(tier, {name: changes[name] for name in RATE_LIMIT_FIELDS if name in changes})
     tier.save()
-    _record(
-        actor, "usage_tier.updated", "limit_tier", tier.id, before=before, after=_snapshot(tier)
-    )
+    _record(actor, "usage_tier.updated", "limit_tier", tier, before=before, after=_snapshot(tier))
     publish([usage_tier_record(tier)])
     return tier
 
@@ -221,7 +220,7 @@ def set_usage_tier_model_limit(
     _put_or_remove(row, figures)
     after = None if figures is None else _figures(row)
     _record(
-        actor, "usage_tier.model_limit_set", "limit_tier", tier.id,
+        actor, "usage_tier.model_limit_set", "limit_tier", tier,
         model=model.public_id, before=before, after=after,
     )  # fmt: skip
     publish([usage_tier_record(tier)])
@@ -245,7 +244,7 @@ def set_rate_limit_override(
     _put_or_remove(row, figures)
     after = None if figures is None else _figures(row)
     _record(
-        actor, "organization.rate_limits_updated", "organization", organization.id, organization.id,
+        actor, "organization.rate_limits_updated", "organization", organization, organization.id,
         model=model and model.public_id, before=before, after=after,
     )  # fmt: skip
     publish([FeedRef("organization", organization.id)])
@@ -268,7 +267,7 @@ def set_own_limits(
     row.save()
     kind = "project" if isinstance(owner, Project) else "api_key"
     _record(
-        actor, f"{kind}.rate_limits_set", kind, owner.id, organization.id,
+        actor, f"{kind}.rate_limits_set", kind, owner, organization.id,
         before=before, after=_figures(row),
     )  # fmt: skip
     publish([FeedRef(kind, owner.id)])
@@ -278,8 +277,8 @@ def set_own_limits(
 def _check_live(owner: Project | ApiKey) -> None:
     if isinstance(owner, Project) and owner.is_archived:
         raise Conflict("The project is archived.")
-    if isinstance(owner, ApiKey) and owner.revoked_at is not None:
-        raise Conflict("The API key is revoked.")
+    if isinstance(owner, ApiKey):
+        require_unrevoked(owner)
 
 
 def _check_free(tier: UsageTier) -> None:
@@ -336,7 +335,7 @@ def _record(
     actor: Actor,
     action: str,
     target_kind: str,
-    target_id: str,
+    target: UsageTier | Organization | Project | ApiKey,
     organization_id: str = "",
     **details: Any,
 ) -> None:
@@ -344,7 +343,8 @@ def _record(
         actor=actor,
         action=action,
         target_kind=target_kind,
-        target_id=target_id,
+        target_id=target.id,
+        target_name=str(target),
         organization_id=organization_id,
         details=details,
     )

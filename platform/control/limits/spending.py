@@ -15,7 +15,7 @@ from django.db.models import Q, QuerySet
 
 from control.api_keys import selectors as keys
 from control.api_keys.models import ApiKey
-from control.api_keys.services import set_key_limit
+from control.api_keys.services import require_unrevoked, set_key_limit
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue, ObjectNotFound
 from control.feed.services import FeedRef, publish
@@ -33,6 +33,7 @@ from serving.contract.budget import (
     kind_of,
     limit_budget_id,
     limited_id,
+    period_of,
 )
 from serving.contract.budget import LimitPeriod as Period
 
@@ -258,7 +259,7 @@ def remove_limit(
         _set_month(actor, owner, None)
         return
     SpendingLimit.objects.filter(budget_id=budget_id).delete()
-    _record(actor, organization, "removed", budget_id, before=before.limit_nanos)
+    _record(actor, owner, "removed", budget_id, before=_terms(before))
     _apply(owner, budget_id, None, now)
 
 
@@ -280,10 +281,12 @@ def _put(
         _set_month(actor, owner, None)
     values = {"limit_nanos": nanos, "is_hard": is_hard}
     fixed = {"organization": organization, "limited_id": owner.id, "period": period}
+    known = SpendingLimit.objects.filter(budget_id=budget_id).first()
+    before = _terms(known) if known else None
     SpendingLimit.objects.update_or_create(
         budget_id=budget_id, defaults=values, create_defaults=fixed | values
     )
-    _record(actor, organization, "set", budget_id, **values)
+    _record(actor, owner, "set", budget_id, before=before, after=values)
     _apply(owner, budget_id, nanos if is_hard else None, now)
     return _current(organization, budget_id)
 
@@ -325,8 +328,8 @@ def _has_limit(owner: Owner, period: str) -> bool:
 def _require_live(owner: Owner) -> Owner:
     if isinstance(owner, Project) and owner.is_archived:
         raise Conflict("The project is archived.")
-    if isinstance(owner, ApiKey) and owner.revoked_at is not None:
-        raise Conflict("The API key is revoked.")
+    if isinstance(owner, ApiKey):
+        require_unrevoked(owner)
     return owner
 
 
@@ -338,14 +341,18 @@ def _checked_amount(limit_nanos: int) -> int:
     return limit_nanos
 
 
-def _record(
-    actor: Actor, organization: Organization, verb: str, budget_id: str, **details: Any
-) -> None:
+def _terms(limit: SpendingLimitRow | SpendingLimit) -> dict[str, Any]:
+    return {"limit_nanos": limit.limit_nanos, "is_hard": limit.is_hard}
+
+
+def _record(actor: Actor, owner: Owner, verb: str, budget_id: str, **details: Any) -> None:
+    period = LimitPeriod(period_of(budget_id))
     audit.record(
         actor=actor,
         action=f"spending_limit.{verb}",
         target_kind="budget",
         target_id=budget_id,
-        organization_id=organization.id,
+        target_name=f"{owner}, {period.label}",
+        organization_id=owner.id if isinstance(owner, Organization) else owner.organization_id,
         details=details,
     )

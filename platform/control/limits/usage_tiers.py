@@ -79,10 +79,11 @@ def _set_tier(organization: Organization, now: datetime, paid_nanos: int | None 
             action="organization.usage_tier_changed",
             target_kind="organization",
             target_id=organization.id,
+            target_name=organization.name,
             organization_id=organization.id,
             details={
-                "before": before and before.name,
-                "after": due and due.name,
+                "before": {"usage_tier": before and before.name},
+                "after": {"usage_tier": due and due.name},
                 "paid_nanos": status.paid_nanos,
             },
         )

@@ -9,6 +9,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
+from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
@@ -96,7 +97,7 @@ class OperatorsAdmin(OwnersAdmin):
 class OperatorInvitationAdmin(OwnersAdmin):
     """Open invitations of operators."""
 
-    list_display = ("email", "role", "invited_by", "created_at", "expires_at")
+    list_display = ("email", "role", "state", "invited_by", "created_at", "expires_at")
     list_select_related = ("invited_by",)
     fields = ("email", "role")
     actions = ("revoke",)
@@ -104,6 +105,11 @@ class OperatorInvitationAdmin(OwnersAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the open invitations."""
         return open_invitations()
+
+    @admin.display(description=_("State"))
+    def state(self, row: OperatorInvitation) -> str:
+        """Return whether it can be accepted."""
+        return str(row.state(timezone.now()).label)
 
     def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
         """Allow the list's action to owners, but no change of a single invitation."""
@@ -127,13 +133,18 @@ class OperatorTokenAdmin(OperatorAdmin):
     """Operator tokens: an operator's own, and for owners those of all."""
 
     list_display = (
-        "name", "masked", "created_by", "granted", "created_at", "expires_at", "last_used_at",
-        "revoked_at",
+        "name", "masked", "state", "created_by", "granted", "created_at", "expires_at",
+        "last_used_at", "revoked_at",
     )  # fmt: skip
     list_filter = ("pepper_id",)
     list_select_related = ("created_by",)
     fields = ("name", "permissions", "expires_at")
     actions = ("revoke",)
+
+    @admin.display(description=_("State"))
+    def state(self, row: OperatorToken) -> str:
+        """Return whether the token works."""
+        return str(row.state(timezone.now()).label)
 
     @admin.display(description=_("Permissions"))
     def granted(self, row: OperatorToken) -> str:

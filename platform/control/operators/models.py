@@ -16,6 +16,12 @@ from control.accounts.models import (
     User,
 )
 from control.db.models import ID_MAX, new_id
+from control.db.states import (
+    CredentialState,
+    InvitationState,
+    credential_state,
+    invitation_state,
+)
 from control.permissions import OPERATOR_PERMISSIONS, OperatorRole, Permission
 
 TOKEN_PERMISSIONS = [
@@ -73,6 +79,10 @@ class OperatorInvitation(models.Model):
     def __str__(self) -> str:
         return f"{self.email} as {self.role}"
 
+    def state(self, now: datetime) -> InvitationState:
+        """Return whether it can be accepted at `now`, and else why not."""
+        return invitation_state(self, now)
+
 
 class OperatorToken(models.Model):
     """A credential of the operators' API, which acts as the operator who created it, with the
@@ -112,6 +122,6 @@ class OperatorToken(models.Model):
         """The part of the secret that may be shown."""
         return f"{self.prefix}…{self.last_four}"
 
-    def is_usable(self, now: datetime) -> bool:
-        """Return whether the token is neither revoked nor expired at `now`."""
-        return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
+    def state(self, now: datetime) -> CredentialState:
+        """Return whether the token works at `now`, and else why not."""
+        return credential_state(self, now)

@@ -7,6 +7,7 @@ from django.db.models import QuerySet
 
 from control.accounts.models import User
 from control.audit.pseudonyms import NameDirectory
+from control.db.states import CredentialState
 from control.operators.models import OperatorInvitation, OperatorToken
 from control.permissions import OPERATOR_PERMISSIONS, Permission, operator_can
 
@@ -29,10 +30,15 @@ def open_invitations() -> QuerySet[OperatorInvitation]:
     return rows.order_by("-created_at")
 
 
-def open_invitation(digest: str, now: datetime) -> OperatorInvitation | None:
-    """Return the invitation that can be accepted at `now`, with its row locked."""
-    rows = open_invitations().select_for_update(no_key=True)
-    return rows.filter(digest=digest, expires_at__gt=now).first()
+def invitation_by_digest(digest: str) -> OperatorInvitation | None:
+    """Return the invitation, in any state, that a secret with this digest belongs to."""
+    rows = OperatorInvitation.objects.select_related("invited_by")
+    return rows.filter(digest=digest).first()
+
+
+def locked_invitation(invitation_id: str) -> OperatorInvitation:
+    """Return any invitation with its row locked until the transaction ends."""
+    return OperatorInvitation.objects.select_for_update(no_key=True).get(id=invitation_id)
 
 
 def tokens(user: User | None = None) -> QuerySet[OperatorToken]:
@@ -45,7 +51,7 @@ def token_by_digests(digests: Collection[str], now: datetime) -> OperatorToken |
     """Return the token with one of these digests that can be used at `now`: it is neither revoked
     nor expired, and its creator is still an operator."""
     found = tokens().filter(digest__in=digests).first()
-    if found is None or not found.is_usable(now):
+    if found is None or found.state(now) != CredentialState.ACTIVE:
         return None
     creator = found.created_by
     return found if creator.is_active and creator.operator_role else None

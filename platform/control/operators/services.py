@@ -17,12 +17,19 @@ from control.accounts.models import User
 from control.accounts.notifications import SecurityEmail, notify
 from control.accounts.selectors import locked_user, user_by_email
 from control.audit import services as audit
-from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
+from control.db.row_changes import snapshot
+from control.db.states import CredentialState, InvitationState
+from control.errors import Conflict, InvalidValue, NotPermitted
 from control.mail.services import absolute, send_mail
 from control.operators.models import TOKEN_PERMISSIONS, OperatorInvitation, OperatorToken
 from control.operators.secrets import SHOWN_CHARACTERS, digests_of, make_secret
-from control.operators.selectors import open_invitation, open_invitations, operators
-from control.organizations.members import invitation_digest
+from control.operators.selectors import (
+    invitation_by_digest,
+    locked_invitation,
+    open_invitations,
+    operators,
+)
+from control.organizations.members import invitation_digest, require_acceptable
 from control.organizations.validators import name as checked_name
 from control.permissions import Actor, OperatorRole, Permission, require_operator
 from serving.contract.key import pepper_id
@@ -55,7 +62,7 @@ def invite_operator(*, actor: Actor, email: str, role: str) -> tuple[OperatorInv
         invited_by_id=actor.user_id,
         expires_at=now + timedelta(days=INVITATION_DAYS),
     )
-    _record(actor, "operator.invited", "operator_invitation", invitation.id, email=email, role=role)
+    _record(actor, "operator.invited", "operator_invitation", invitation, email=email, role=role)
     send_mail(
         template="operator_invitation",
         to=[email],
@@ -76,25 +83,27 @@ def invite_operator(*, actor: Actor, email: str, role: str) -> tuple[OperatorInv
 def revoke_operator_invitation(*, actor: Actor, invitation: OperatorInvitation) -> None:
     """Revoke an open invitation. Raises Conflict if it was accepted or revoked."""
     require_operator(actor, Permission.OPERATORS_WRITE)
-    if invitation.accepted_at is not None or invitation.revoked_at is not None:
-        raise Conflict("The invitation is not open any more.")
-    invitation.revoked_at = timezone.now()
+    now, invitation = timezone.now(), locked_invitation(invitation.id)
+    if (state := invitation.state(now)) in (InvitationState.USED, InvitationState.WITHDRAWN):
+        raise Conflict(f"The invitation is {state} already.")
+    invitation.revoked_at = now
     invitation.save(update_fields=["revoked_at"])
-    email, kind = invitation.email, "operator_invitation"
-    _record(actor, "operator.invitation_revoked", kind, invitation.id, email=email)
+    kind, role = "operator_invitation", invitation.role
+    _record(
+        actor, "operator.invitation_revoked", kind, invitation, email=invitation.email, role=role
+    )
 
 
 @transaction.atomic
 def accept_operator_invitation(*, user: User, secret: str) -> User:
     """Accept the invitation that a secret belongs to, for this user's address.
 
-    Raises ObjectNotFound if the secret is unknown, used, expired or another person's, Conflict for
-    an operator.
+    Raises ObjectNotFound if the secret is unknown, used, withdrawn, expired or another person's,
+    Conflict for an operator.
     """
     now = timezone.now()
-    invitation = open_invitation(invitation_digest(secret), now)
-    if invitation is None or invitation.email != user.email:
-        raise ObjectNotFound("The invitation is unknown, used or expired.")
+    found = invitation_by_digest(invitation_digest(secret))
+    invitation = require_acceptable(found and locked_invitation(found.id), user, now)
     invitation.accepted_at = now
     invitation.save(update_fields=["accepted_at"])
     user = locked_user(user.id)
@@ -106,7 +115,7 @@ def accept_operator_invitation(*, user: User, secret: str) -> User:
         Actor.for_user(user),
         "operator.invitation_accepted",
         "user",
-        user.id,
+        user,
         email=user.email,
         role=role,
     )
@@ -124,8 +133,8 @@ def change_operator_role(*, actor: Actor, user: User, role: str) -> User:
         _keep_an_owner(operator)
     _set_role(operator, role)
     _record(
-        actor, "operator.role_changed", "user", operator.id,
-        email=operator.email, before=before, after=role,
+        actor, "operator.role_changed", "user", operator,
+        email=operator.email, before={"role": before}, after={"role": role},
     )  # fmt: skip
     _notify_operator(
         actor, operator,
@@ -145,10 +154,12 @@ def remove_operator(*, actor: Actor, user: User) -> User:
     operator = _locked_operator(user)
     _keep_an_owner(operator)
     before = operator.operator_role
-    for token in operator.operator_tokens.filter(revoked_at=None):
-        revoke_operator_token(actor=actor, token=token)
+    for token in operator.operator_tokens.all():
+        if token.state(timezone.now()) != CredentialState.REVOKED:
+            revoke_operator_token(actor=actor, token=token)
     _set_role(operator, "")
-    _record(actor, "operator.removed", "user", operator.id, email=operator.email, before=before)
+    removed = {"email": operator.email, "before": {"role": before}}
+    _record(actor, "operator.removed", "user", operator, **removed)
     _notify_operator(
         actor, operator,
         gettext("You are no longer an operator"),
@@ -186,8 +197,8 @@ def create_operator_token(
         created_by_id=actor.user_id,
         expires_at=expires_at,
     )
-    kind, allowed = "operator_token", token.permissions
-    _record(actor, "operator_token.created", kind, token.id, name=token.name, permissions=allowed)
+    allowed, values = token.permissions, snapshot(token, ("name", "permissions", "expires_at"))
+    _record(actor, "operator_token.created", "operator_token", token, **values)
     _notify_operator(
         actor, token.created_by,
         gettext("An operator token was created"),
@@ -206,7 +217,7 @@ def revoke_operator_token(*, actor: Actor, token: OperatorToken) -> None:
     now = timezone.now()
     if not OperatorToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=now):
         raise Conflict("The token is revoked already.")
-    _record(actor, "operator_token.revoked", "operator_token", token.id, name=token.name)
+    _record(actor, "operator_token.revoked", "operator_token", token, name=token.name)
 
 
 def record_token_use(token: OperatorToken, now: datetime) -> None:
@@ -267,5 +278,18 @@ def _check_email(email: str) -> None:
         raise InvalidValue("email must be an e-mail address.", param="email") from error
 
 
-def _record(actor: Actor, action: str, kind: str, target_id: str, **details: Any) -> None:
-    audit.record(actor=actor, action=action, target_kind=kind, target_id=target_id, details=details)
+def _record(
+    actor: Actor,
+    action: str,
+    kind: str,
+    target: OperatorInvitation | OperatorToken | User,
+    **details: Any,
+) -> None:
+    audit.record(
+        actor=actor,
+        action=action,
+        target_kind=kind,
+        target_id=target.id,
+        target_name=str(target) if isinstance(target, OperatorToken) else target.email,
+        details=details,
+    )

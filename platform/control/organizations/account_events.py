@@ -25,6 +25,7 @@ def _record(
             action=action,
             target_kind="user",
             target_id=user.id,
+            target_name=user.email,
             organization_id=organization_id,
             details=details,
         )

@@ -1,7 +1,8 @@
 """Organizations, projects, members, invitations and the audit log in the management API."""
 
 from django.db import transaction
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
@@ -15,6 +16,7 @@ from control.audit.api import AuditEventFilterSerializer, AuditEventSerializer
 from control.audit.models import AuditEvent
 from control.audit.pseudonyms import NameResolver
 from control.audit.selectors import all_events as audit_events
+from control.db.states import InvitationState
 from control.organizations import selectors
 from control.organizations.access import get_access, get_user, organization_of_key
 from control.organizations.deletion import delete_organization, preview_deletion
@@ -289,13 +291,19 @@ class MemberSerializer(ClosedSerializer):
 
 
 class InvitationSerializer(ClosedSerializer):
-    """An invitation. Its secret is sent by email only."""
+    """An invitation; an expired one can be sent again. Its secret is sent by email only."""
 
     id = serializers.CharField(read_only=True)
     email = serializers.EmailField(max_length=EMAIL_MAX)
     role = serializers.ChoiceField(choices=Role.choices)
+    state = serializers.SerializerMethodField()
     created_at = serializers.DateTimeField(read_only=True)
     expires_at = serializers.DateTimeField(read_only=True)
+
+    @extend_schema_field(serializers.ChoiceField(choices=InvitationState.choices))
+    def get_state(self, invitation: Invitation) -> str:
+        """Return whether it can be accepted: `open`, `expired`, `used` or `withdrawn`."""
+        return invitation.state(timezone.now())
 
 
 class AcceptanceSerializer(ClosedSerializer):
@@ -348,13 +356,13 @@ class MemberDetail(GenericAPIView[Membership]):
 
 
 class InvitationList(GenericAPIView[Invitation]):
-    """The open invitations of an organization."""
+    """The invitations of an organization that wait for an answer."""
 
     serializer_class = InvitationSerializer
 
     @extend_schema(operation_id="invitations_list")
     def get(self, request: Request, organization_id: str) -> Response:
-        """List open invitations."""
+        """List the invitations that are neither used nor withdrawn."""
         access = get_access(request, organization_id, Permission.MEMBERS_WRITE)
         page = self.paginate_queryset(selectors.open_invitations(access.organization))
         return self.get_paginated_response(InvitationSerializer(page, many=True).data)

@@ -56,8 +56,9 @@ def delete_organization(*, actor: Actor, organization: Organization, name: str) 
         action="organization.deleted",
         target_kind="organization",
         target_id=organization.id,
+        target_name=organization.name,
         organization_id=organization.id,
-        details={"name": organization.name, "members": members, "ended": len(ended)},
+        details={"name": organization.name, "members": members, "ended_count": len(ended)},
     )
     publish([FeedRef("organization", organization.id), *ended])
     return organization

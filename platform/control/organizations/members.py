@@ -2,8 +2,8 @@
 
 import hashlib
 import secrets
-from datetime import timedelta
-from typing import Any, cast
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar, cast
 
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
@@ -14,6 +14,8 @@ from django.utils.translation import gettext, ngettext
 from control.accounts.models import User
 from control.accounts.notifications import SecurityEmail, notify
 from control.audit import services as audit
+from control.db.row_changes import plain_values
+from control.db.states import InvitationState
 from control.errors import Conflict, InvalidValue, ObjectNotFound
 from control.feed.services import FeedRef, publish
 from control.mail.services import absolute, send_mail
@@ -75,17 +77,23 @@ def _create_invitation(
         invited_by_id=actor.user_id,
         expires_at=now + timedelta(days=INVITATION_DAYS),
     )
-    _record(actor, "member.invited", "invitation", invitation, email=email, role=role)
+    _record(
+        actor, "member.invited", "invitation", invitation, email=email, role=role,
+        **plain_values({"expires_at": invitation.expires_at}),
+    )  # fmt: skip
     return invitation, secret
 
 
 @transaction.atomic
 def revoke_invitation(*, actor: Actor, invitation: Invitation) -> None:
-    """Revoke an open invitation."""
+    """Withdraw an invitation, open or expired. Raises Conflict if it was used or withdrawn."""
     require(actor, invitation.organization_id, Permission.MEMBERS_WRITE)
-    invitation.revoked_at = timezone.now()
+    now, invitation = timezone.now(), selectors.locked_invitation(invitation.id)
+    if (state := invitation.state(now)) in (InvitationState.USED, InvitationState.WITHDRAWN):
+        raise Conflict(f"The invitation to {invitation.email} is {state} already.")
+    invitation.revoked_at = now
     invitation.save(update_fields=["revoked_at"])
-    _record(actor, "member.invitation_revoked", "invitation", invitation, email=invitation.email)
+    _record(actor, "member.invitation_revoked", "invitation", invitation, **_terms(invitation))
 
 
 @transaction.atomic
@@ -104,12 +112,11 @@ def resend_invitation(*, actor: Actor, invitation: Invitation) -> tuple[Invitati
 def accept_invitation(*, user: User, secret: str) -> Membership:
     """Accept the invitation that a secret belongs to, for this user's address.
 
-    Raises ObjectNotFound if the secret is unknown, used, expired or another person's.
+    Raises ObjectNotFound if the secret is unknown, used, withdrawn, expired or another person's.
     """
     now = timezone.now()
-    invitation = selectors.invitation_by_digest(invitation_digest(secret), now)
-    if invitation.email != user.email:
-        raise ObjectNotFound("The invitation is unknown, used or expired.")
+    found = selectors.invitation_by_digest(invitation_digest(secret))
+    invitation = require_acceptable(found and selectors.locked_invitation(found.id), user, now)
     invitation.accepted_at = now
     invitation.save(update_fields=["accepted_at"])
     organization = invitation.organization
@@ -130,6 +137,56 @@ def accept_invitation(*, user: User, secret: str) -> Membership:
     return membership
 
 
+Invited = TypeVar("Invited", bound="Acceptable")
+
+
+class Acceptable(Protocol):
+    """An invitation to an organization, or of an operator."""
+
+    email: str
+
+    def state(self, now: datetime) -> InvitationState:
+        """Return whether it can be accepted."""
+
+
+def require_acceptable(invitation: Invited | None, user: User, now: datetime) -> Invited:
+    """Return an invitation that a user can accept at `now`. Raises ObjectNotFound, which says why
+    not to whoever has the link."""
+    if invitation is None:
+        raise ObjectNotFound("There is no such invitation.")
+    if (state := invitation.state(now)) != InvitationState.OPEN:
+        raise ObjectNotFound(f"The invitation is {state}.")
+    if invitation.email != user.email:
+        raise ObjectNotFound("The invitation is for another address.")
+    return invitation
+
+
+@transaction.atomic
+def readdress_invitations(*, actor: Actor, before: str, after: str) -> None:
+    """Send the open invitations of a person, in any organization, along to their new address: the
+    old one may soon be somebody else's. They are withdrawn where the new address has one, or is a
+    member's."""
+    now = timezone.now()
+    rows = Invitation.objects.select_for_update(of=("self",), no_key=True)
+    rows = rows.filter(email=before, accepted_at__isnull=True, revoked_at__isnull=True)
+    for invitation in rows.select_related("organization").order_by("id"):
+        organization = invitation.organization
+        is_invited = selectors.open_invitations(organization).filter(email=after).exists()
+        if is_invited or selectors.is_member(organization, after):
+            invitation.revoked_at = now
+            invitation.save(update_fields=["revoked_at"])
+            _record(
+                actor, "member.invitation_revoked", "invitation", invitation, **_terms(invitation)
+            )
+            continue
+        invitation.email = after
+        invitation.save(update_fields=["email"])
+        _record(
+            actor, "member.invitation_readdressed", "invitation", invitation,
+            before={"email": before}, after={"email": after},
+        )  # fmt: skip
+
+
 @transaction.atomic
 def change_role(*, actor: Actor, membership: Membership, role: str) -> Membership:
     """Change a member's role. Their keys of the management API end if the new role may not make
@@ -144,7 +201,7 @@ def change_role(*, actor: Actor, membership: Membership, role: str) -> Membershi
     name, role_name = membership.organization.name, membership.get_role_display()
     _record(
         actor, "member.role_changed", "membership", membership, email=membership.user.email,
-        before=before, after=role, keys=[row.id for row in ended],
+        before={"role": before}, after={"role": role}, keys=[row.id for row in ended],
     )  # fmt: skip
     _notify_member(
         actor, membership,
@@ -261,6 +318,10 @@ def _check_email(email: str) -> None:
         raise InvalidValue("email must be an e-mail address.", param="email") from error
 
 
+def _terms(invitation: Invitation) -> dict[str, str]:
+    return {"email": invitation.email, "role": invitation.role}
+
+
 def _record(
     actor: Actor, action: str, kind: str, target: Invitation | Membership, **details: Any
 ) -> None:
@@ -269,6 +330,7 @@ def _record(
         action=action,
         target_kind=kind,
         target_id=target.id,
+        target_name=target.email if isinstance(target, Invitation) else target.user.email,
         organization_id=target.organization_id,
         details=details,
     )

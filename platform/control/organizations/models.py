@@ -1,5 +1,7 @@
 """Organizations, which own all other data, with their projects, members and invitations."""
 
+from datetime import datetime
+
 from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MaxValueValidator
 from django.db import models
@@ -9,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import EMAIL_MAX, NAME_MAX, User
 from control.db.models import ID_MAX, new_id
+from control.db.states import InvitationState, invitation_state
 from control.forms import REASON_MAX
 from control.permissions import Role
 
@@ -193,3 +196,7 @@ class Invitation(models.Model):
 
     def __str__(self) -> str:
         return f"{self.email} as {self.role}"
+
+    def state(self, now: datetime) -> InvitationState:
+        """Return whether it can be accepted at `now`, and else why not."""
+        return invitation_state(self, now)

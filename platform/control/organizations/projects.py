@@ -7,6 +7,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from control.audit import services as audit
+from control.db.row_changes import differences, snapshot
 from control.errors import Conflict
 from control.feed.services import FeedRef, publish
 from control.organizations import selectors, validators
@@ -14,6 +15,8 @@ from control.organizations.models import Organization, Project
 from control.organizations.signals import limits_changed, project_archived
 from control.permissions import Actor, Permission, require
 from serving.contract.budget import limit_budget_id
+
+CREATED_FIELDS = ("name", "spend_limit_nanos", "allowed_origins")
 
 
 @transaction.atomic
@@ -38,7 +41,7 @@ def create_project(
         spend_limit_nanos=validators.spend_limit_nanos(spend_limit_nanos),
         allowed_origins=validators.origins(allowed_origins),
     )
-    _record(actor, "project.created", project, name=project.name, limit_nanos=spend_limit_nanos)
+    _record(actor, "project.created", project, **snapshot(project, CREATED_FIELDS))
     publish([FeedRef("project", project.id)])
     return project
 
@@ -51,7 +54,9 @@ def rename_project(*, actor: Actor, project: Project, name: str) -> Project:
     project = _active(organization, project)
     before, project.name = project.name, _free_name(organization, name, project.name)
     project.save(update_fields=["name"])
-    _record(actor, "project.renamed", project, before=before, after=project.name)
+    _record(
+        actor, "project.renamed", project, **differences({"name": before}, {"name": project.name})
+    )
     return project
 
 
@@ -63,7 +68,8 @@ def set_project_limit(*, actor: Actor, project: Project, spend_limit_nanos: int 
     before = project.spend_limit_nanos
     project.spend_limit_nanos = validators.spend_limit_nanos(spend_limit_nanos)
     project.save(update_fields=["spend_limit_nanos"])
-    _record(actor, "project.limit_set", project, before=before, after=spend_limit_nanos)
+    limit = differences({"spend_limit_nanos": before}, {"spend_limit_nanos": spend_limit_nanos})
+    _record(actor, "project.limit_set", project, **limit)
     limits = {limit_budget_id(project.id): project.spend_limit_nanos}
     limits_changed.send(Project, limits=limits, now=timezone.now())
     publish([FeedRef("project", project.id)])
@@ -82,9 +88,8 @@ def set_project_origins(
     project = _active(project.organization, project)
     before, project.allowed_origins = project.allowed_origins, validators.origins(allowed_origins)
     project.save(update_fields=["allowed_origins"])
-    _record(
-        actor, "project.allowed_origins_set", project, before=before, after=project.allowed_origins
-    )
+    origins = differences({"allowed_origins": before}, {"allowed_origins": project.allowed_origins})
+    _record(actor, "project.allowed_origins_set", project, **origins)
     publish([FeedRef("project", project.id)])
     return project
 
@@ -144,6 +149,7 @@ def _record(actor: Actor, action: str, project: Project, **details: Any) -> None
         action=action,
         target_kind="project",
         target_id=project.id,
+        target_name=project.name,
         organization_id=project.organization_id,
         details=details,
     )

@@ -109,6 +109,12 @@ def organization(organization_id: str) -> Organization:
     return get_or_not_found(organizations(), "organization", id=organization_id)
 
 
+def organization_name(organization_id: str) -> str:
+    """Return the name of any organization; the id of one that does not exist."""
+    names = Organization.objects.filter(id=organization_id).values_list("name", flat=True)
+    return names.first() or organization_id
+
+
 def search_organizations(*, search: str = "", status: str = "") -> QuerySet[Organization]:
     """Return the organizations, for operators, whose name, id or a member's email address contains
     a text, and that have a status; an empty text filters nothing."""
@@ -174,7 +180,8 @@ def has_project_named(organization: Organization, name: str) -> bool:
 
 
 def open_invitations(organization: Organization) -> QuerySet[Invitation]:
-    """Return the invitations that are neither accepted nor revoked, newest first."""
+    """Return the invitations that are neither used nor withdrawn, expired ones too, newest
+    first."""
     rows = Invitation.objects.select_related("invited_by").filter(
         organization=organization, accepted_at__isnull=True, revoked_at__isnull=True
     )
@@ -192,21 +199,15 @@ def invitation(organization: Organization, invitation_id: str) -> Invitation:
     return get_or_not_found(open_invitations(organization), "invitation", id=invitation_id)
 
 
-def invitation_by_digest(digest: str, now: datetime) -> Invitation:
-    """Return the invitation that can be accepted at `now`, with its row locked.
+def locked_invitation(invitation_id: str) -> Invitation:
+    """Return any invitation with its row locked until the transaction ends."""
+    return Invitation.objects.select_for_update(no_key=True).get(id=invitation_id)
 
-    Raises ObjectNotFound.
-    """
-    found = (
-        Invitation.objects.select_for_update(of=("self",), no_key=True)
-        .select_related("organization")
-        .filter(digest=digest, accepted_at__isnull=True, revoked_at__isnull=True)
-        .filter(expires_at__gt=now)
-        .first()
-    )
-    if found is None:
-        raise ObjectNotFound("The invitation is unknown, used or expired.")
-    return found
+
+def invitation_by_digest(digest: str) -> Invitation | None:
+    """Return the invitation, in any state, that a secret with this digest belongs to."""
+    rows = Invitation.objects.select_related("organization", "invited_by")
+    return rows.filter(digest=digest).first()
 
 
 def is_member(organization: Organization, email: str) -> bool:

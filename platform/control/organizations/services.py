@@ -8,6 +8,7 @@ from django.utils import timezone
 from control.accounts.models import User
 from control.accounts.selectors import locked_user
 from control.audit import services as audit
+from control.db.row_changes import differences, snapshot
 from control.errors import Conflict, InvalidValue
 from control.feed.services import FeedRef, publish
 from control.organizations import selectors, validators
@@ -54,7 +55,8 @@ def create_organization(
     )
     Membership.objects.create(organization=organization, user=owner, role=Role.OWNER)
     project = Project.objects.create(organization=organization, name=DEFAULT_PROJECT_NAME)
-    _record(actor, "organization.created", organization, name=organization.name, owner=owner.email)
+    values = snapshot(organization, ("name", "billing_mode"))
+    _record(actor, "organization.created", organization, **values, owner=owner.email)
     # Before publishing: receivers take row locks, and the feed's lock must come last.
     organization_created.send(Organization, organization=organization, actor=actor)
     publish([FeedRef("organization", organization.id), FeedRef("project", project.id)])
@@ -68,7 +70,8 @@ def rename_organization(*, actor: Actor, organization: Organization, name: str) 
     organization = selectors.locked_organization(organization.id)
     before, organization.name = organization.name, validators.name(name)
     organization.save(update_fields=["name"])
-    _record(actor, "organization.renamed", organization, before=before, after=organization.name)
+    values = differences({"name": before}, {"name": organization.name})
+    _record(actor, "organization.renamed", organization, **values)
     return organization
 
 
@@ -130,7 +133,9 @@ def set_idempotency_enabled(
     organization.save(update_fields=["idempotency_enabled"])
     _record(
         actor, "organization.idempotency_updated", organization,
-        before=before, after=idempotency_enabled,
+        **differences(
+            {"idempotency_enabled": before}, {"idempotency_enabled": idempotency_enabled}
+        ),
     )  # fmt: skip
     if not idempotency_enabled:
         idempotency_keys_refused.send(Organization, organization=organization)
@@ -191,7 +196,7 @@ def _set_terms(actor: Actor, organization: Organization, **terms: Any) -> Organi
     for field, value in terms.items():
         setattr(organization, field, value)
     organization.save(update_fields=list(terms))
-    _record(actor, "organization.terms_updated", organization, before=before, after=terms)
+    _record(actor, "organization.terms_updated", organization, **differences(before, terms))
     limits_changed.send(Organization, limits=_limits(organization), now=timezone.now())
     publish([FeedRef("organization", organization.id)])
     return organization
@@ -212,6 +217,7 @@ def _record(actor: Actor, action: str, organization: Organization, **details: An
         action=action,
         target_kind="organization",
         target_id=organization.id,
+        target_name=organization.name,
         organization_id=organization.id,
         details=details,
     )

@@ -214,6 +214,7 @@ def retry(*, actor: Actor, message: OutboxMessage, now: datetime) -> OutboxMessa
         action="outbox_message.retried",
         target_kind="outbox_message",
         target_id=str(message.id),
+        target_name=message.kind,
         organization_id=message.organization_id or "",
         details={"kind": message.kind},
     )

@@ -130,6 +130,7 @@ def _give_up(message: OutboxMessage, reason: str, *, now: datetime) -> None:
         action="outbox_message.abandoned",
         target_kind="outbox_message",
         target_id=str(message.id),
+        target_name=message.kind,
         organization_id=message.organization_id or "",
         details={"kind": message.kind, "attempts": message.attempts, "reason": reason},
     )

@@ -5,6 +5,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
+from django.db.models import QuerySet
 from django.forms import BaseInlineFormSet, ModelForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -24,7 +25,7 @@ from control.admin.fields import DollarsMixin, dollars
 from control.errors import ServiceError
 from control.permissions import Actor
 from control.pricing import selectors, services
-from control.pricing.models import Price, PriceBook
+from control.pricing.models import BookState, Price, PriceBook
 from control.pricing.price_changes import (
     PriceChange,
     changes_in,
@@ -86,23 +87,27 @@ class PriceBookAdmin(OperatorAdmin):
     """Price books."""
 
     list_display = (
-        "name", "status", "organization", "effective_at", "ends_at", "published_by", "created_at",
+        "name", "state", "organization", "effective_at", "ends_at", "published_by", "created_at",
     )  # fmt: skip
     list_select_related = ("organization", "published_by")
     search_fields = ("name", "id", "organization__name", "organization__id")
     fields = (
-        "name", "organization", "effective_at", "ends_at",
+        "state", "name", "organization", "effective_at", "ends_at",
         "published_at", "published_by", "cancelled_at", "cancelled_by",
     )  # fmt: skip
-    readonly_fields = ("published_at", "published_by", "cancelled_at", "cancelled_by")
+    readonly_fields = ("state", "published_at", "published_by", "cancelled_at", "cancelled_by")
     autocomplete_fields = ("organization",)
     inlines = (PriceInline,)
     actions_detail = ("publish", "replay", "cancel")
 
-    @admin.display(description=_("Status"))
-    def status(self, book: PriceBook) -> str:
-        """Return the status of the book now."""
-        return book.status(timezone.now())
+    def get_queryset(self, request: HttpRequest) -> QuerySet[PriceBook]:
+        """Return the books with what their state needs."""
+        return selectors.books()
+
+    @admin.display(description=_("State"))
+    def state(self, book: PriceBook) -> str:
+        """Return the state of the book now."""
+        return str(book.state(timezone.now()).label)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Refuse changes to a published book."""
@@ -111,8 +116,7 @@ class PriceBookAdmin(OperatorAdmin):
 
     def has_publish_permission(self, request: HttpRequest, object_id: str) -> bool:
         """Allow only drafts to be published."""
-        status = selectors.book(unquote(object_id)).status(timezone.now())
-        return super().has_change_permission(request) and status == "draft"
+        return self._is(object_id, BookState.DRAFT) and super().has_change_permission(request)
 
     def has_replay_permission(self, request: HttpRequest, object_id: str) -> bool:
         """Allow only drafts to be replayed, where the page is installed."""
@@ -124,8 +128,10 @@ class PriceBookAdmin(OperatorAdmin):
 
     def has_cancel_permission(self, request: HttpRequest, object_id: str) -> bool:
         """Allow only a book that has yet to take effect to be cancelled."""
-        status = selectors.book(unquote(object_id)).status(timezone.now())
-        return super().has_change_permission(request) and status == "scheduled"
+        return self._is(object_id, BookState.SCHEDULED) and super().has_change_permission(request)
+
+    def _is(self, object_id: str, state: BookState) -> bool:
+        return selectors.book(unquote(object_id)).state(timezone.now()) == state
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> PriceBook:
         """Create a draft."""

@@ -3,11 +3,12 @@ may be cancelled before that time (triggers of migrations/0001_initial enforce t
 nano-dollars per million tokens."""
 
 from datetime import datetime
-from typing import Literal
+from functools import cached_property
 
 from django.core.validators import MaxValueValidator
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.expressions import RawSQL
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
@@ -16,7 +17,6 @@ from control.catalog.models import Variant
 from control.db.models import ID_MAX, new_id
 from control.organizations.models import Organization
 
-BookStatus = Literal["draft", "scheduled", "active", "expired", "cancelled"]
 INPUT_TOKENS_MAX = 10**9
 """The contract's largest token count."""
 PRICE_BOUNDS = [MaxValueValidator(10**15)]
@@ -31,6 +31,39 @@ def new_book_id() -> str:
 def new_price_id() -> str:
     """Return a new id of a price."""
     return new_id("price")
+
+
+class BookState(models.TextChoices):
+    """Whether a price book decides what requests cost."""
+
+    DRAFT = "draft", _("Draft")
+    SCHEDULED = "scheduled", _("Scheduled")
+    ACTIVE = "active", _("Active")
+    SUPERSEDED = "superseded", _("Superseded")
+    EXPIRED = "expired", _("Expired")
+    CANCELLED = "cancelled", _("Cancelled")
+
+
+# When the last of a book's prices is replaced by a newer book for the same organization; null while
+# one of them has no successor.
+SUPERSEDED_AT = """(
+    SELECT CASE WHEN count(*) = count(next_at) THEN max(next_at) END FROM (
+        SELECT (
+            SELECT min(later.effective_at) FROM pricing_price_book AS later
+            JOIN pricing_price AS same ON same.book_id = later.id
+            WHERE later.organization_id IS NOT DISTINCT FROM pricing_price_book.organization_id
+              AND later.published_at IS NOT NULL AND later.cancelled_at IS NULL
+              AND later.effective_at > pricing_price_book.effective_at
+              AND (same.variant_id, same.tier) = (price.variant_id, price.tier)
+        ) AS next_at
+        FROM pricing_price AS price WHERE price.book_id = pricing_price_book.id
+    ) AS replacement
+)"""
+
+
+def superseded_at() -> RawSQL:
+    """Return the expression of when newer books have replaced all of a book's prices."""
+    return RawSQL(SUPERSEDED_AT, [], models.DateTimeField(null=True))  # noqa: S611 - a constant
 
 
 class PriceBook(models.Model):
@@ -97,15 +130,26 @@ class PriceBook(models.Model):
         """Whether the book was published and cancelled before it took effect."""
         return self.cancelled_at is not None
 
-    def status(self, at: datetime) -> BookStatus:
-        """Return the status at a time; a newer book may have replaced an active one."""
+    @cached_property
+    def superseded_at(self) -> datetime | None:
+        """When newer books have replaced all of its prices, if they do. `selectors.books` loads it
+        with the rows."""
+        rows = PriceBook.objects.filter(pk=self.pk).annotate(at=superseded_at())
+        return rows.values_list("at", flat=True).get()
+
+    def state(self, now: datetime) -> BookState:
+        """Return whether it decides what requests at `now` cost, and else why not."""
         if self.effective_at is None or not self.is_published:
-            return "draft"
+            return BookState.DRAFT
         if self.is_cancelled:
-            return "cancelled"
-        if at < self.effective_at:
-            return "scheduled"
-        return "active" if self.ends_at is None or at < self.ends_at else "expired"
+            return BookState.CANCELLED
+        if now < self.effective_at:
+            return BookState.SCHEDULED
+        if self.superseded_at is not None and self.superseded_at <= now:
+            return BookState.SUPERSEDED
+        if self.ends_at is not None and self.ends_at <= now:
+            return BookState.EXPIRED
+        return BookState.ACTIVE
 
 
 class ServiceTier(models.TextChoices):

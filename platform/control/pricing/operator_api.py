@@ -17,7 +17,7 @@ from control.catalog.models import Variant
 from control.organizations.models import Organization
 from control.permissions import Permission
 from control.pricing import selectors, services
-from control.pricing.models import Price, PriceBook
+from control.pricing.models import BookState, Price, PriceBook
 
 
 class AdminPriceSerializer(RowSerializer):
@@ -51,20 +51,20 @@ class PriceBookChangesSerializer(RowSerializer):
 class PriceBookSerializer(PriceBookChangesSerializer):
     """A price book; a published one never changes."""
 
-    status = serializers.SerializerMethodField(
-        help_text="`draft`, `scheduled`, `active`, `expired` or `cancelled`."
-    )
+    state = serializers.SerializerMethodField()
 
     class Meta(PriceBookChangesSerializer.Meta):
         fields = (
-            "id", "status", *PriceBookChangesSerializer.Meta.fields,
+            "id", "state", *PriceBookChangesSerializer.Meta.fields,
             "created_at", "published_at", "cancelled_at",
         )  # fmt: skip
         read_only_fields = ("id", "created_at", "published_at", "cancelled_at")
 
-    def get_status(self, book: PriceBook) -> str:
-        """Return the book's status now."""
-        return book.status(timezone.now())
+    @extend_schema_field(serializers.ChoiceField(choices=BookState.choices))
+    def get_state(self, book: PriceBook) -> str:
+        """Return `draft`, `scheduled`, `active`, `superseded` (newer books have replaced all of its
+        prices), `expired` or `cancelled`."""
+        return book.state(timezone.now())
 
 
 class FullPriceBookSerializer(PriceBookSerializer):

@@ -13,9 +13,11 @@ from django.db.models.functions import DenseRank
 from control.catalog.models import Variant
 from control.db.models import get_or_not_found
 from control.organizations.models import Organization
-from control.pricing.models import Price, PriceBook, ServiceTier
+from control.pricing.models import Price, PriceBook, ServiceTier, superseded_at
 
 PriceStatus = Literal["not_yet", "in_force", "superseded", "cancelled"]
+SUPERSEDED_AT = "superseded_at"
+"""The property of a book that is loaded with the rows."""
 Schedule = tuple[Price, ...]
 """The price bands of one variant in one tier, the base band first."""
 # The published prices with these ids, each with its book's times, the start of the next band in its
@@ -176,7 +178,8 @@ def contract_terms(start: datetime, end: datetime) -> list[ContractTerm]:
 
 def books() -> QuerySet[PriceBook]:
     """Return all price books, the newest first, for operators."""
-    return PriceBook.objects.select_related("organization").order_by("-created_at")
+    rows = PriceBook.objects.select_related("organization").order_by("-created_at")
+    return rows.annotate(**{SUPERSEDED_AT: superseded_at()})
 
 
 def book(book_id: str) -> PriceBook:

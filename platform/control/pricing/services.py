@@ -16,10 +16,11 @@ from control.feed.services import FeedRecord, publish
 from control.organizations.models import Organization
 from control.permissions import Actor, Permission, require_operator
 from control.pricing import selectors
-from control.pricing.models import Price, PriceBook, ServiceTier
+from control.pricing.models import BookState, Price, PriceBook, ServiceTier
 from control.pricing.price_changes import changes_in, require_confirmation
 from serving.contract.records import ContractPriceRecord, PriceRecord
 
+METERS = ("input_nanos", "cached_input_nanos", "output_nanos")
 BOOK_FIELDS = frozenset({"name", "organization", "effective_at", "ends_at"})
 
 
@@ -41,7 +42,7 @@ def draft_book(
         name=name, organization=organization, effective_at=effective_at, ends_at=ends_at
     )
     create_row(book)
-    _record(actor, "price_book.created", book, name=name)
+    _record(actor, "price_book.created", book, **snapshot(book, BOOK_FIELDS))
     return book
 
 
@@ -100,7 +101,8 @@ def remove_price(*, actor: Actor, price: Price) -> None:
     """Remove a price from a draft: the earlier price stays in force for its variant."""
     require_operator(actor, Permission.FINANCE_WRITE)
     book = _draft(price.book)
-    _record(actor, "price_book.price_removed", book, **_named(price))
+    before = snapshot(price, METERS)
+    _record(actor, "price_book.price_removed", book, **_named(price), before=before)
     price.delete()
 
 
@@ -145,8 +147,8 @@ def cancel_book(*, actor: Actor, book: PriceBook) -> PriceBook:
     """
     require_operator(actor, Permission.FINANCE_WRITE)
     book, now = selectors.locked_book(book.id), timezone.now()
-    if (status := book.status(now)) != "scheduled":
-        raise Conflict(f"{book.name} is {status}: only a scheduled book can be cancelled.")
+    if (state := book.state(now)) != BookState.SCHEDULED:
+        raise Conflict(f"{book.name} is {state}: only a scheduled book can be cancelled.")
     book.cancelled_at, book.cancelled_by_id = now, actor.user_id
     book.save(update_fields=["cancelled_at", "cancelled_by"])
     _record(actor, "price_book.cancelled", book)
@@ -156,7 +158,7 @@ def cancel_book(*, actor: Actor, book: PriceBook) -> PriceBook:
 
 def _draft(book: PriceBook) -> PriceBook:
     book = selectors.locked_book(book.id)
-    if book.is_published:
+    if book.state(timezone.now()) != BookState.DRAFT:
         raise Conflict(f"{book.name} is published and never changes: draft another one.")
     return book
 
@@ -196,6 +198,7 @@ def _record(actor: Actor, action: str, book: PriceBook, **details: Any) -> None:
         action=action,
         target_kind="price_book",
         target_id=book.id,
+        target_name=book.name,
         details=details,
     )
 

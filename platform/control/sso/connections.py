@@ -104,7 +104,8 @@ def _create_connection(
     connection.save()
     _record(
         actor, "sso.connection_created", connection,
-        before=" ".join(before).strip(), after=f"{protocol} {connection.issuer}",
+        before={"provider": " ".join(before).strip()},
+        after={"provider": f"{protocol} {connection.issuer}"},
         client_id=connection.client_id,
     )  # fmt: skip
     return connection
@@ -120,7 +121,7 @@ def remove_provider(*, actor: Actor, organization: Organization) -> None:
         actor,
         "sso.connection_deleted",
         connection,
-        before=f"{connection.protocol} {connection.issuer}",
+        before={"provider": f"{connection.protocol} {connection.issuer}"},
     )
     SsoIdentity.objects.filter(organization=organization).delete()
     for field, value in {**NOTHING_SET_UP, "protocol": "", "is_tried": False}.items():
@@ -226,6 +227,7 @@ def _record(actor: Actor, action: str, connection: SsoConnection, **details: Any
         action=action,
         target_kind="organization",
         target_id=connection.organization_id,
+        target_name=connection.organization.name,
         organization_id=connection.organization_id,
         details=details,
     )
@@ -263,11 +265,13 @@ def set_transfer_target(
     if heir is not None and not can(heir.role, Permission.API_KEYS_WRITE):
         raise InvalidValue("Keys go to a member who may make keys.", param="heir")
     token = _scim_token(organization)
-    token.heir = heir
+    before, token.heir = token.heir, heir
     token.save(update_fields=["heir"])
     _record_scim(
-        actor, "scim.transfer_target_set", organization, heir=heir.user.email if heir else None
-    )
+        actor, "scim.transfer_target_set", organization,
+        before={"heir": before.user.email if before else None},
+        after={"heir": heir.user.email if heir else None},
+    )  # fmt: skip
 
 
 def _scim_token(organization: Organization) -> ScimToken:
@@ -283,6 +287,7 @@ def _record_scim(actor: Actor, action: str, organization: Organization, **detail
         action=action,
         target_kind="organization",
         target_id=organization.id,
+        target_name=organization.name,
         organization_id=organization.id,
         details=details,
     )

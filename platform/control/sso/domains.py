@@ -104,6 +104,7 @@ def _record(actor: Actor, action: str, domain: SsoDomain) -> None:
         action=action,
         target_kind="domain",
         target_id=domain.id,
+        target_name=domain.name,
         organization_id=domain.organization_id,
         details={"domain": domain.name},
     )

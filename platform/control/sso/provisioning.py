@@ -72,7 +72,7 @@ def sign_in(*, connection: SsoConnection, vouched: IdentityAssertion) -> User:
     if role == Role.OWNER and not connection.is_tried:
         connection.is_tried = True
         connection.save(update_fields=["is_tried"])
-    _record(_user_actor(user, organization), "sso.logged_in", user.id, organization, role=role)
+    _record(_user_actor(user, organization), "sso.logged_in", user, organization, role=role)
     return user
 
 
@@ -98,7 +98,7 @@ def deny(*, organization: Organization, who: str, reason: ServiceError) -> None:
     _record(
         actor,
         "sso.login_denied",
-        organization.id,
+        organization,
         organization,
         email=who,
         reason=reason_text(reason),
@@ -119,13 +119,18 @@ def _user_actor(user: User, organization: Organization) -> Actor:
 
 
 def _record(
-    actor: Actor, action: str, target_id: str, organization: Organization, **details: object
+    actor: Actor,
+    action: str,
+    target: User | Organization,
+    organization: Organization,
+    **details: object,
 ) -> None:
     audit.record(
         actor=actor,
         action=action,
-        target_kind="organization" if target_id == organization.id else "user",
-        target_id=target_id,
+        target_kind="user" if isinstance(target, User) else "organization",
+        target_id=target.id,
+        target_name=target.email if isinstance(target, User) else target.name,
         organization_id=organization.id,
         details=details,
     )
@@ -233,6 +238,7 @@ def ensure_membership(
         action="member.joined",
         target_kind="membership",
         target_id=membership.id,
+        target_name=user.email,
         organization_id=organization.id,
         details={"email": user.email, "role": role},
     )

@@ -8,15 +8,17 @@ from django.utils import timezone
 
 from control.accounts.models import EMAIL_MAX
 from control.audit import services as audit
+from control.db.row_changes import differences
 from control.errors import Conflict, InvalidValue
 from control.organizations import selectors as tenants
 from control.organizations.models import Organization
 from control.permissions import Actor, Role
-from control.sso import provisioning, selectors
+from control.sso import addresses, provisioning, selectors
 from control.sso.models import ScimGroup, ScimUser
 from control.sso.provisioning import effective_role, end_membership, ensure_membership
 
 TEXT_MAX = 100
+NAMES = ("given_name", "family_name")
 GROUP_MAX = 200
 
 
@@ -56,24 +58,31 @@ def add_user(*, organization: Organization, profile: ScimProfile) -> ScimUser:
         raise Conflict(f"{profile.user_name} is here already.", param="userName")
     row = ScimUser.objects.create(organization=organization, user=user, **asdict(profile))
     _sync_role(row)
-    _record("scim.user_added", row, role=_role(row), is_active=row.is_active)
+    _record("scim.user_added", row, role=_role(row), **_without_names(asdict(profile)))
     return row
 
 
 @transaction.atomic
 def change_user(*, organization: Organization, scim_user_id: str, profile: ScimProfile) -> ScimUser:
-    """Update a user. A suspended user loses their membership, their sessions and, without a
-    transfer target, their keys at once. Raises Conflict for the last owner."""
+    """Update a user. A new user name becomes the address of their account. A suspended user loses
+    their membership, their sessions and, without a transfer target, their keys at once. Raises
+    Conflict for the last owner and for an address that another account holds."""
     organization = tenants.locked_organization(organization.id)
     row = selectors.scim_user(organization, scim_user_id)
     _check(profile)
     if profile.user_name.lower() != row.user_name.lower():
         provisioning.own_address(organization, profile.user_name)
         _check_free(organization, profile.user_name)
+        addresses.change_address(
+            actor=_actor(organization), organization=organization, user=row.user,
+            email=profile.user_name,
+        )  # fmt: skip
+        row.user.refresh_from_db(fields=["email"])
     values = asdict(profile)
     changed = sorted(field for field, value in values.items() if value != getattr(row, field))
     if not changed:
         return row
+    before = {field: getattr(row, field) for field in changed}
     for field in changed:
         setattr(row, field, values[field])
     row.updated_at = timezone.now()
@@ -84,7 +93,10 @@ def change_user(*, organization: Organization, scim_user_id: str, profile: ScimP
             "scim.user_resumed" if row.is_active else "scim.user_suspended", row, role=_role(row)
         )
     if changed != ["is_active"]:
-        _record("scim.user_updated", row, fields=[name for name in changed if name != "is_active"])
+        after = {field: values[field] for field in changed if field != "is_active"}
+        kept = _without_names(after)
+        names = {} if kept.keys() == after.keys() else {"name_changed": True}
+        _record("scim.user_updated", row, **differences(before, kept), **names)
     return row
 
 
@@ -109,7 +121,7 @@ def add_group(*, organization: Organization, profile: ScimGroupProfile) -> ScimG
         external_id=profile.external_id,
     )
     _set_members(row, profile.member_ids)
-    _record_group("scim.group_added", row)
+    _record_group("scim.group_added", row, **_group_values(row))
     return row
 
 
@@ -121,11 +133,12 @@ def change_group(
     organization = tenants.locked_organization(organization.id)
     row = selectors.scim_group(organization, group_id)
     _check_group(organization, profile, known=row)
+    before = _group_values(row)
     row.display_name, row.external_id = profile.display_name, profile.external_id
     row.updated_at = timezone.now()
     row.save(update_fields=["display_name", "external_id", "updated_at"])
     _set_members(row, profile.member_ids)
-    _record_group("scim.group_updated", row)
+    _record_group("scim.group_updated", row, before=before, after=_group_values(row))
     return row
 
 
@@ -135,7 +148,7 @@ def remove_group(*, organization: Organization, group_id: str) -> None:
     organization = tenants.locked_organization(organization.id)
     row = selectors.scim_group(organization, group_id)
     members = list(row.members.all())
-    _record_group("scim.group_removed", row)
+    _record_group("scim.group_removed", row, **_group_values(row))
     row.delete()
     sync_roles(selectors.scim_users(organization).filter(id__in=[member.id for member in members]))
 
@@ -216,17 +229,33 @@ def _record(action: str, row: ScimUser, **details: object) -> None:
         action=action,
         target_kind="user",
         target_id=row.user_id,
+        target_name=row.user.email,
         organization_id=row.organization_id,
         details={"email": row.user.email, **details},
     )
 
 
-def _record_group(action: str, row: ScimGroup) -> None:
+def _without_names(values: dict[str, object]) -> dict[str, object]:
+    """Return values without people's names, which no audit event holds: they can be erased."""
+    return {field: value for field, value in values.items() if field not in NAMES}
+
+
+def _group_values(row: ScimGroup) -> dict[str, object]:
+    members = row.members.order_by("user_name").values_list("user_name", flat=True)
+    return {
+        "display_name": row.display_name,
+        "external_id": row.external_id,
+        "members": list(members),
+    }
+
+
+def _record_group(action: str, row: ScimGroup, **details: object) -> None:
     audit.record(
         actor=_actor(row.organization),
         action=action,
         target_kind="group",
         target_id=row.id,
+        target_name=row.display_name,
         organization_id=row.organization_id,
-        details={"group": row.display_name, "members": row.members.count()},
+        details=details,
     )

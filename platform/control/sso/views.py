@@ -19,7 +19,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from control.accounts.models import EMAIL_MAX
 from control.errors import Conflict, InvalidValue, ServiceError
 from control.mail.services import absolute
-from control.sso import oidc, provisioning, saml, selectors
+from control.sso import addresses, oidc, provisioning, saml, selectors
 from control.sso import scim_views as scim
 from control.sso.adapter import CAME_BY_SSO
 from control.sso.models import Protocol, SsoConnection
@@ -102,6 +102,9 @@ def _finish(request: HttpRequest, connection: SsoConnection, protocol: Protocol)
         _check_pending(pending, connection, protocol)
         assertion = _verified(request, connection, pending)
         user = provisioning.sign_in(connection=connection, vouched=assertion)
+        addresses.follow_sign_in(
+            organization=connection.organization, user=user, email=assertion.email
+        )
     except ServiceError as reason:
         if pending.get("organization_id") == connection.organization_id:
             provisioning.deny(

@@ -15,7 +15,13 @@ from control.egress import URL_MAX
 from control.organizations.access import OrganizationAccess, get_access
 from control.permissions import Permission
 from control.webhooks import selectors, services
-from control.webhooks.models import DESCRIPTION_MAX, EVENT_TYPES, WebhookDelivery, WebhookEndpoint
+from control.webhooks.models import (
+    DESCRIPTION_MAX,
+    EVENT_TYPES,
+    EndpointState,
+    WebhookDelivery,
+    WebhookEndpoint,
+)
 
 
 class NewWebhookEndpointSerializer(ClosedSerializer):
@@ -37,6 +43,7 @@ class WebhookEndpointSerializer(NewWebhookEndpointSerializer):
 
     id = serializers.CharField(read_only=True)
     organization_id = serializers.CharField(read_only=True)
+    state = serializers.ChoiceField(choices=EndpointState.choices, read_only=True)
     is_enabled = serializers.BooleanField(required=False)
     disabled_reason = serializers.CharField(read_only=True)
     failing_since = serializers.DateTimeField(read_only=True, allow_null=True)

@@ -63,7 +63,7 @@ def deliver(call: outbox.Delivery) -> None:
     )
     if delivery is None or delivery.endpoint.deleted_at is not None:
         return  # deleted meanwhile
-    if not delivery.endpoint.is_enabled:
+    if not delivery.endpoint.is_receiving:
         raise PermanentFailure("the endpoint is disabled")
     headers = _headers(delivery, call.now)
     outbox.without_transaction()
@@ -162,13 +162,13 @@ def on_failure(
     if endpoint.failing_since is None:
         endpoint.failing_since = now
         endpoint.save(update_fields=["failing_since"])
-    if not endpoint.is_enabled:
+    if not endpoint.is_receiving:
         return True
     if is_gone:
         _disable(endpoint, "The endpoint responded with 410 Gone.", now)
     elif now - endpoint.failing_since >= FAILING_MAX:
         _disable(endpoint, f"Every delivery failed for {FAILING_MAX.days} days.", now)
-    return not endpoint.is_enabled
+    return not endpoint.is_receiving
 
 
 def listen() -> None:
@@ -208,6 +208,7 @@ def _disable(endpoint: WebhookEndpoint, reason: str, now: datetime) -> None:
         action="webhook_endpoint.disabled",
         target_kind="webhook_endpoint",
         target_id=endpoint.id,
+        target_name=endpoint.host,
         organization_id=endpoint.organization_id,
         details={"reason": reason},
     )

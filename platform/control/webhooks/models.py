@@ -45,6 +45,16 @@ def new_delivery_id() -> str:
     return new_id("whd")
 
 
+class EndpointState(models.TextChoices):
+    """Whether an endpoint receives events."""
+
+    ENABLED = "enabled", _("Enabled")
+    FAILING = "failing", _("Failing")
+    DISABLED = "disabled", _("Disabled")
+    DISABLED_BY_PLATFORM = "disabled_by_platform", _("Disabled by the platform")
+    DELETED = "deleted", _("Deleted")
+
+
 class WebhookEndpoint(models.Model):
     """A customer's URL and the event types that it receives. `failing_since` is the first failure
     after the last success."""
@@ -82,6 +92,21 @@ class WebhookEndpoint(models.Model):
 
     def __str__(self) -> str:
         return self.id
+
+    @property
+    def state(self) -> EndpointState:
+        """Whether it receives events, and else who stopped it."""
+        if self.deleted_at is not None:
+            return EndpointState.DELETED
+        if not self.is_enabled:
+            by_platform = bool(self.disabled_reason)
+            return EndpointState.DISABLED_BY_PLATFORM if by_platform else EndpointState.DISABLED
+        return EndpointState.ENABLED if self.failing_since is None else EndpointState.FAILING
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether messages are sent to it, even if they have failed of late."""
+        return self.state in (EndpointState.ENABLED, EndpointState.FAILING)
 
     @property
     def host(self) -> str:

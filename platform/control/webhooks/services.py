@@ -90,7 +90,8 @@ def create_endpoint(
         description=checked_description(description),
     )
     secret = _issue_secret(endpoint)
-    _record(actor, "webhook_endpoint.created", endpoint, event_types=endpoint.event_types)
+    values = snapshot(endpoint, ("host", "description", "event_types"))
+    _record(actor, "webhook_endpoint.created", endpoint, **values)
     return endpoint, secret
 
 
@@ -233,7 +234,7 @@ def _deliver(
 def _enabled(actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> WebhookEndpoint:
     require(actor, endpoint.organization_id, Permission.WEBHOOKS_WRITE)
     endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
-    if not endpoint.is_enabled:
+    if not endpoint.is_receiving:
         raise Conflict("The webhook endpoint is disabled: enable it first.")
     if selectors.manual_count(endpoint, now - MINUTE) >= MANUAL_MAX:
         raise Conflict(f"{MANUAL_MAX} messages were sent by hand in a minute: wait a bit.")
@@ -252,6 +253,7 @@ def _record(actor: Actor, action: str, endpoint: WebhookEndpoint, **details: Any
         action=action,
         target_kind="webhook_endpoint",
         target_id=endpoint.id,
+        target_name=endpoint.host,
         organization_id=endpoint.organization_id,
         details=details,
     )

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.credit.credits import Credit, CreditState, credit_by_grant, forecast
-from billing.credit.models import CreditGrant, GrantKind
+from billing.credit.credits import Credit, credit_by_grant, forecast
+from billing.credit.models import CreditGrant, GrantKind, GrantState
 from billing.credit.selectors import balance_nanos
 from billing.credit.services.grants import expire_grants, reverse_grant
 from control.permissions import Actor
@@ -79,7 +79,7 @@ class TestCredits:
         assert [one.remaining_nanos for one in credit_by_grant(customer.id, NOW)] == [0]
 
 
-def credit(nanos, days=None, kind=GrantKind.PREPAID, state=CreditState.ACTIVE):
+def credit(nanos, days=None, kind=GrantKind.PREPAID, state=GrantState.ACTIVE):
     expires_at = None if days is None else NOW + days * DAY
     grant = CreditGrant(kind=kind, amount_nanos=nanos, expires_at=expires_at, granted_at=NOW)
     return Credit(grant, nanos, state)
@@ -99,7 +99,7 @@ def credit(nanos, days=None, kind=GrantKind.PREPAID, state=CreditState.ACTIVE):
         ([credit(10), credit(500, 10)], 3, 13, 470),
         ([credit(30, 1), credit(30, 2), credit(30, 3)], 10, 3, 60),
         ([credit(100, 5), credit(20, kind=GrantKind.PROMOTIONAL)], 0, None, 100),
-        ([credit(100, -1, state=CreditState.EXPIRED), credit(20)], 10, 2, 0),
+        ([credit(100, -1, state=GrantState.EXPIRED), credit(20)], 10, 2, 0),
         ([credit(9 * 10**18, 300_000)], 9 * 10**18, 1, 0),
     ],
 )

@@ -135,7 +135,7 @@ def test_a_price_is_set_again_and_removed(script: Script) -> None:
     assert script("delete", f"{prices}/{ids['price_id']}").status_code == 204
     assert script("post", f"price-books/{ids['book_id']}/publish", {}).status_code == 400
     cancelled = script("post", f"price-books/{ids['scheduled_book_id']}/cancel")
-    assert cancelled.json()["status"] == "cancelled"
+    assert cancelled.json()["state"] == "cancelled"
 
 
 @pytest.mark.parametrize("text", ["acm", "owner@ACME", "{id}"])

@@ -54,7 +54,7 @@ def test_the_feed_tells_of_old_secrets_and_when_they_end(org: SeededOrganization
     assert (record.digest, old.digest) == (digests_of(second)[0], digests_of(first)[0])
     assert timedelta(hours=24) <= old.ends_at - before < timedelta(hours=24, minutes=1)
     [deed] = AuditEvent.objects.filter(action="api_key.rotated")
-    assert deed.details["before"].endswith(first[-4:])
+    assert deed.details["before"]["secret"].endswith(first[-4:])
     assert first not in str(deed.details) + record.digest
 
 

@@ -24,6 +24,7 @@ ROBOT = Actor(kind="system", id="", name="tests")
 def note(number: int = 0, **details: object) -> AuditEvent:
     return record(
         actor=ROBOT, action="api_key.created", target_kind="api_key", target_id=f"key_{number}",
+        target_name=f"Key {number}",
         organization_id="org_1", details=details,
     )  # fmt: skip
 
@@ -124,8 +125,9 @@ FORGERIES = {
     "both are taken out": "DELETE FROM audit_chain_link WHERE deed_id = %(id)s; "
     "DELETE FROM audit_event WHERE id = %(id)s",
     "a deed is put in": "INSERT INTO audit_event (organization_id, actor_kind, actor_id, "
-    "actor_name, action, target_kind, target_id, details, request_id, created_at) VALUES "
-    "('', 'system', '', 'x', 'api_key.created', 'api_key', 'key_9', '{}', '', now())",
+    "actor_name, action, target_kind, target_id, target_name, details, request_id, created_at) "
+    "VALUES "
+    "('', 'system', '', 'x', 'api_key.created', 'api_key', 'key_9', '', '{}', '', now())",
 }
 
 

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.django_db
 def note(actor: Actor, **details: object) -> AuditEvent:
     return record(
         actor=actor, action="member.invited", target_kind="membership", target_id="mem_1",
+        target_name="",
         details=details,
     )  # fmt: skip
 
@@ -32,7 +33,7 @@ def test_a_deed_names_the_request_and_its_address(org: SeededOrganization, base:
     deed = AuditEvent.objects.get(action="organization.renamed")
     assert reply.headers["x-request-id"] == deed.request_id
     assert deed.address == "203.0.113.7"
-    assert deed.details == {"before": "Acme", "after": "Acme Labs"}
+    assert deed.details == {"before": {"name": "Acme"}, "after": {"name": "Acme Labs"}}
 
 
 def test_what_the_platform_does_by_itself_comes_from_nowhere(org: SeededOrganization) -> None:

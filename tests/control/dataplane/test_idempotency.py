@@ -358,7 +358,10 @@ def test_it_is_turned_on_and_off_over_the_api_and_published(
     assert decode(record.encode(), OrganizationRecord).takes_idempotency_keys
     api.patch(base, {"idempotency_enabled": True})
     [entry] = AuditEvent.objects.filter(action="organization.idempotency_updated")
-    assert entry.details == {"before": False, "after": True}
+    assert entry.details == {
+        "before": {"idempotency_enabled": False},
+        "after": {"idempotency_enabled": True},
+    }
     assert entry.actor_id == org.owner.id
     assert api.patch(base, {"idempotency_enabled": "perhaps"}).status_code == 400
     api.patch(base, {"idempotency_enabled": False})

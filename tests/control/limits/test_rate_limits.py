@@ -129,7 +129,7 @@ def test_an_organization_rises_with_what_it_has_paid_and_falls_with_what_it_gets
         standing = rate_limits.organization_usage_tier(org.organization)
         assert (standing.paid_nanos, standing.tier) == (paid, stands)
     moves = AuditEvent.objects.filter(target_id=org.id, action="organization.usage_tier_changed")
-    assert [entry.details["after"] for entry in moves.order_by("id")] == [
+    assert [entry.details["after"]["usage_tier"] for entry in moves.order_by("id")] == [
         "One", "Two", "Three", "One",
     ]  # fmt: skip
 

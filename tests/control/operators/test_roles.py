@@ -264,7 +264,11 @@ def test_an_operator_comes_by_invitation_and_goes(client: Client, owner: User) -
     assert [each.action.partition(".")[2] for each in done] == [
         "invited", "invitation_accepted", "role_changed", "removed",
     ]  # fmt: skip
-    assert done[2].details == {"email": f"⟦{user.id}⟧", "before": "finance", "after": "catalog"}
+    assert done[2].details == {
+        "email": f"⟦{user.id}⟧",
+        "before": {"role": "finance"},
+        "after": {"role": "catalog"},
+    }
 
 
 def test_an_invitation_is_for_one_person_once(org: SeededOrganization, owner: User) -> None:

@@ -135,7 +135,8 @@ def test_an_invitation_is_listed_without_its_secret(api: APIClient, base: str) -
     made = api.post(f"{base}/invitations", {"email": "new@example.com", "role": "viewer"}).json()
     listed = api.get(f"{base}/invitations").json()["data"]
     assert [each["id"] for each in listed] == [made["id"]]
-    assert set(made) == {"id", "email", "role", "created_at", "expires_at"}
+    assert set(made) == {"id", "email", "role", "state", "created_at", "expires_at"}
+    assert made["state"] == "open"
     assert api.delete(f"{base}/invitations/{made['id']}").status_code == 204
 
 

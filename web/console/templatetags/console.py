@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django import template
+from django.db import models
 from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html
@@ -19,6 +20,12 @@ from web.console import formatting
 register = template.Library()
 register.filter("device", device_name)
 
+BADGES = {
+    **dict.fromkeys(("active", "open", "enabled"), "badge-good"),
+    **dict.fromkeys(("expired", "failing"), "badge-warn"),
+    "disabled_by_platform": "badge-bad",
+}
+"""The color of a state; neutral where none is named."""
 METER_LABELS = {
     "input": _("Uncached input"),
     "cached_input": _("Cached input"),
@@ -90,6 +97,13 @@ def ago(at: datetime | None) -> SafeString | str:
     iso, exact = at.astimezone(UTC).isoformat(), formatting.moment(at)
     words = formatting.ago(at, timezone.now())
     return format_html('<time datetime="{}" title="{}">{}</time>', iso, exact, words)
+
+
+@register.filter
+def badge(state: models.TextChoices) -> SafeString:
+    """Render a thing's state in the color of what it means."""
+    kind = BADGES.get(state, "")
+    return format_html('<span class="badge {}">{}</span>', kind, state.label)
 
 
 @register.filter

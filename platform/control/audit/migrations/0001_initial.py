@@ -24,6 +24,7 @@ class Migration(migrations.Migration):
                 ('action', models.CharField(max_length=64)),
                 ('target_kind', models.CharField(max_length=32)),
                 ('target_id', models.CharField(max_length=64)),
+                ('target_name', models.CharField(blank=True, max_length=300)),
                 ('details', models.JSONField(blank=True, default=dict)),
                 ('address', models.GenericIPAddressField(blank=True, null=True)),
                 ('request_id', models.CharField(blank=True, max_length=64)),

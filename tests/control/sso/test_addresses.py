@@ -1,0 +1,195 @@
+"""A change of address by the identity provider follows the person; the old address is free. It
+reaches no address and no account that the organization's provider does not manage."""
+
+from typing import Any
+
+import pytest
+from allauth.account.models import EmailAddress
+from django.test import Client
+
+from control.accounts.models import User
+from control.audit.changes import changes_of
+from control.audit.models import AuditEvent
+from control.audit.pseudonyms import NameResolver
+from control.db.states import InvitationState
+from control.operators.models import OperatorInvitation
+from control.operators.services import invite_operator
+from control.organizations.members import invite_member
+from control.organizations.models import Invitation, Membership
+from control.permissions import Actor
+from control.sso.connections import create_scim_token
+from control.sso.models import ScimUser, SsoConnection
+from tests.control.sso.test_scim import USER, Caller
+from tests.fixtures.identity_providers import OidcProvider
+from tests.fixtures.mails import delivered
+from tests.fixtures.name_server import NameServer
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.sso import sign_in, verify, who
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+OLD, NEW = "keller@acme.example", "vogt@acme.example"
+
+
+@pytest.fixture
+def caller(acme: SeededOrganization) -> Caller:
+    return Caller(create_scim_token(actor=acme.actor, organization=acme.organization))
+
+
+def rename(caller: Caller, row: dict[str, Any], email: str) -> Any:
+    change = {"op": "replace", "path": "userName", "value": email}
+    return caller.patch(f"/Users/{row['id']}", change)
+
+
+def addresses_of(user: User) -> list[tuple[str, bool, bool]]:
+    rows = EmailAddress.objects.filter(user=user).order_by("email")
+    return list(rows.values_list("email", "verified", "primary"))
+
+
+def test_a_new_user_name_is_the_persons_address_and_the_old_one_is_free(
+    acme: SeededOrganization, caller: Caller
+) -> None:
+    row = caller.add(OLD)
+    person = User.objects.get(email=OLD)
+    browser = Client()
+    browser.force_login(person)
+    assert rename(caller, row, "Vogt@acme.example").status_code == 200
+    person.refresh_from_db()
+    assert person.email == NEW
+    assert addresses_of(person) == [(NEW, True, True)]
+    assert {mail.to[0] for mail in delivered()} >= {OLD, NEW}
+    assert browser.get("/", follow=True).status_code == 200
+
+    hired = caller.add(OLD)
+    other = User.objects.get(email=OLD)
+    assert (hired["userName"], other.pk == person.pk) == (OLD, False)
+    members = Membership.objects.filter(organization=acme.organization)
+    assert members.filter(user__in=[person, other]).count() == 2
+
+
+def test_the_audit_log_tells_the_change(acme: SeededOrganization, caller: Caller) -> None:
+    rename(caller, caller.add(OLD), NEW)
+    for action, label in (("user.email_changed", "Email"), ("scim.user_updated", "User name")):
+        event = AuditEvent.objects.get(organization_id=acme.id, action=action)
+        names = NameResolver([event])
+        assert names.target(event) == NEW
+        assert dict(changes_of(names.details(event)))[label] == f"…@acme.example → {NEW}"
+        assert OLD not in str(event.details)
+
+
+def test_open_invitations_follow_and_those_of_operators_are_withdrawn(
+    acme: SeededOrganization, outsider: SeededOrganization, caller: Caller
+) -> None:
+    """Whoever gets the old address next finds nothing that was meant for the person."""
+    row = caller.add(OLD)
+    for email in (OLD, NEW):
+        invite_member(
+            actor=acme.actor, organization=acme.organization, email=f"x.{email}", role="viewer"
+        )
+    invited, _ = invite_member(
+        actor=outsider.actor, organization=outsider.organization, email=OLD, role="admin"
+    )
+    invite_operator(actor=Actor.for_system("tests"), email=OLD, role="finance")
+    rename(caller, row, NEW)
+    invited.refresh_from_db()
+    assert (invited.email, invited.revoked_at) == (NEW, None)
+    assert OperatorInvitation.objects.get().revoked_at is not None
+    assert Invitation.objects.filter(email__startswith="x.", revoked_at=None).count() == 2
+    rename(caller, row, OLD)
+    twice, _ = invite_member(
+        actor=outsider.actor, organization=outsider.organization, email=NEW, role="viewer"
+    )
+    rename(caller, row, NEW)
+    invited.refresh_from_db()
+    assert invited.state(invited.created_at) == InvitationState.WITHDRAWN
+    twice.refresh_from_db()
+    assert twice.state(twice.created_at) == InvitationState.OPEN
+
+
+@pytest.mark.parametrize(
+    ("email", "status"),
+    [
+        ("owner@outsider.example", 403),  # of another organization's verified domain
+        ("keller@gmail.example", 403),  # of nobody's domain
+        ("owner@acme.example", 409),  # another member's
+        ("alias@acme.example", 409),  # another account's further address
+        ("no address", 400),
+    ],
+)
+def test_what_a_provider_may_not_set_changes_nothing(
+    acme: SeededOrganization, evil: SeededOrganization, caller: Caller, email: str, status: int
+) -> None:
+    EmailAddress.objects.create(user=evil.owner, email="alias@acme.example", verified=True)
+    row = caller.add(OLD)
+    reply = rename(caller, row, email)
+    assert reply.status_code == status
+    assert caller.get(f"/Users/{row['id']}")["userName"] == OLD
+    assert addresses_of(User.objects.get(email=OLD)) == [(OLD, True, True)]
+    put = caller.call("put", f"/Users/{row['id']}", {"schemas": [USER], "userName": email})
+    assert put.status_code == status
+
+
+@pytest.mark.parametrize("case", ["operator", "private", "lost domain", "inactive"])
+def test_an_account_that_the_provider_does_not_manage_keeps_its_address(
+    acme: SeededOrganization,
+    evil: SeededOrganization,
+    caller: Caller,
+    names: NameServer,
+    case: str,
+) -> None:
+    row = caller.add(OLD)
+    person = User.objects.get(email=OLD)
+    fields: dict[str, Any] = {
+        "operator": {"operator_role": "viewer"},
+        "private": {"email": "keller@gmail.example"},
+        "inactive": {"is_active": False},
+    }.get(case, {"email": "keller@outsider.example"})
+    User.objects.filter(pk=person.pk).update(**fields)
+    person.refresh_from_db()
+    before = person.email
+    assert rename(caller, row, NEW).status_code == 200
+    person.refresh_from_db()
+    assert person.email == before
+    assert ScimUser.objects.get(id=row["id"]).user_name == NEW
+
+
+def test_an_address_in_another_verified_domain_of_the_organization_is_fine(
+    acme: SeededOrganization, caller: Caller, names: NameServer
+) -> None:
+    verify(acme, names, "acme-labs.example")
+    row = caller.add(OLD)
+    assert rename(caller, row, "keller@acme-labs.example").status_code == 200
+    assert User.objects.filter(email="keller@acme-labs.example").exists()
+
+
+def test_a_sign_in_brings_the_new_address(
+    connected: SsoConnection, oidc: OidcProvider, client: Client
+) -> None:
+    sign_in(Client(), oidc, OLD, subject="one")
+    person = User.objects.get(email=OLD)
+    sign_in(client, oidc, NEW, subject="one")
+    person.refresh_from_db()
+    assert (who(client), person.email) == (person.id, NEW)
+    newcomer = Client()
+    sign_in(newcomer, oidc, OLD, subject="two")
+    assert who(newcomer) == User.objects.get(email=OLD).id != person.id
+
+
+def test_a_sign_in_with_an_address_that_is_taken_keeps_the_persons_own(
+    connected: SsoConnection, acme: SeededOrganization, oidc: OidcProvider, client: Client
+) -> None:
+    sign_in(Client(), oidc, OLD, subject="one")
+    person = User.objects.get(email=OLD)
+    sign_in(client, oidc, acme.owner.email, subject="one")
+    person.refresh_from_db()
+    assert (who(client), person.email) == (person.id, OLD)
+    kept = AuditEvent.objects.get(action="sso.address_kept")
+    assert "belongs to another account" in kept.details["reason"]
+
+
+def test_scim_decides_the_address_where_it_manages_the_person(
+    connected: SsoConnection, caller: Caller, oidc: OidcProvider, client: Client
+) -> None:
+    caller.add(OLD)
+    sign_in(Client(), oidc, OLD, subject="one")
+    sign_in(client, oidc, NEW, subject="one")
+    assert who(client) == User.objects.get(email=OLD).id
