@@ -22,7 +22,7 @@ from billing.alerts.selectors import Standing
 from billing.reading.exports import plain_dollars
 from control.api_keys.models import ApiKey
 from control.errors import NotPermitted
-from control.forms import clean_dollars
+from control.forms import EditForm, clean_dollars
 from control.limits import spending
 from control.limits.models import LimitPeriod
 from control.limits.spending import Owner, owner_names
@@ -30,7 +30,7 @@ from control.organizations.models import Project
 from control.permissions import Permission
 from serving.contract.budget import kind_of, limited_id, period_of
 from web.console.base import PageContext, console_page
-from web.console.forms import apply_or_form_error
+from web.console.forms import apply_or_form_error, save_edit, status_of
 
 PERIODS = {
     LimitPeriod.DAY: _("Day"),
@@ -84,6 +84,10 @@ class SpendingLimitTermsForm(forms.Form):
         return bool(self.cleaned_data["enforcement"] == "hard")
 
 
+class SpendingLimitChangeForm(SpendingLimitTermsForm, EditForm):
+    """The terms of an existing limit."""
+
+
 class SpendingLimitForm(SpendingLimitTermsForm):
     """A new limit, with its owner and period."""
 
@@ -97,7 +101,7 @@ class SpendingLimitForm(SpendingLimitTermsForm):
         self.order_fields(self.field_order)
 
 
-class AlertsForm(forms.Form):
+class AlertsForm(EditForm):
     """The settings of alerts on the balance and on unusual spending."""
 
     low_balance = DollarsFormField(
@@ -200,8 +204,13 @@ def limits_view(
         told=alert_rows(page),
         may_set=page.may(Permission.LIMITS_WRITE),
         add=add or SpendingLimitForm(owners=choices(owners)),
-        alerts=alerts or AlertsForm(initial=chosen(selectors.alert_settings(page.organization))),
+        alerts=alerts or alerts_form(page),
     )
+
+
+def alerts_form(page: PageContext) -> AlertsForm:
+    """Return the form with the present settings."""
+    return AlertsForm(initial=chosen(selectors.alert_settings(page.organization)))
 
 
 def owners_of(page: PageContext) -> list[tuple[str, Any]]:
@@ -274,7 +283,7 @@ def alerts(page: PageContext) -> HttpResponse:
     """Change the alert settings."""
     require_money(page)
     form = AlertsForm(page.request.POST)
-    if form.is_valid() and apply_or_form_error(form, lambda: choose(page, form)):
+    if save_edit(form, page.organization.id, lambda: alerts_form(page), lambda: choose(page, form)):
         messages.success(page.request, gettext("The alerts are saved."))
         return redirect(page.url("limits"))
     return render_limits(page, alerts=form)
@@ -285,8 +294,13 @@ def limit(page: PageContext, limit_id: str) -> HttpResponse:
     """Show a limit; a POST changes it."""
     require_money(page)
     standing = selectors.standing(page.organization, limit_id, timezone.now())
-    form = SpendingLimitTermsForm(page.request.POST or None, initial=terms_of(standing))
-    if form.is_valid() and apply_or_form_error(form, lambda: change(page, form, limit_id)):
+
+    def present() -> SpendingLimitChangeForm:
+        now = selectors.standing(page.organization, limit_id, timezone.now())
+        return SpendingLimitChangeForm(initial=terms_of(now))
+
+    form = SpendingLimitChangeForm(page.request.POST or None, initial=terms_of(standing))
+    if save_edit(form, page.organization.id, present, lambda: change(page, form, limit_id)):
         messages.success(page.request, gettext("The limit is changed, effective at once."))
         return redirect(page.url("limits"))
     context = {
@@ -294,7 +308,7 @@ def limit(page: PageContext, limit_id: str) -> HttpResponse:
         "form": form,
         "may_set": page.may(Permission.LIMITS_WRITE),
     }
-    return page.render("console/billing/limit.html", context, 400 if form.errors else 200)
+    return page.render("console/billing/limit.html", context, status_of(form))
 
 
 @require_POST
@@ -319,8 +333,7 @@ def render_limits(
 ) -> HttpResponse:
     """Return the page of all limits, with the forms as they were submitted."""
     view = limits_view(page, timezone.now(), add=add, alerts=alerts)
-    status = 400 if (add and add.errors) or (alerts and alerts.errors) else 200
-    return page.render("console/billing/limits.html", {"limits": view}, status)
+    return page.render("console/billing/limits.html", {"limits": view}, status_of(add, alerts))
 
 
 def add(page: PageContext, form: SpendingLimitForm) -> bool:

@@ -12,6 +12,7 @@ from control.api.operator_views import (
     RowIdField,
     RowSerializer,
 )
+from control.api.versions import versioned
 from control.catalog import selectors, services
 from control.catalog.models import Deployment, Model, Variant
 from control.catalog.services import DEPLOYMENT_FIELDS, MODEL_FIELDS, VARIANT_FIELDS
@@ -123,6 +124,7 @@ class AdminModelList(OperatorApiView):
         return self.shown(services.create_model(actor=self.actor, **values), status=201)
 
 
+@versioned(AdminModelChangesSerializer)
 class AdminModelDetail(OperatorApiView):
     """One model."""
 
@@ -161,6 +163,7 @@ class AdminVariantList(OperatorApiView):
         return self.shown(services.create_variant(actor=self.actor, **values), status=201)
 
 
+@versioned(AdminVariantChangesSerializer)
 class AdminVariantDetail(OperatorApiView):
     """One variant."""
 
@@ -232,6 +235,7 @@ class AdminDeploymentList(OperatorApiView):
         return self.shown(services.create_deployment(actor=self.actor, **values), status=201)
 
 
+@versioned(AdminDeploymentChangesSerializer)
 class AdminDeploymentDetail(OperatorApiView):
     """One deployment."""
 

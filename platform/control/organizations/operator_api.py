@@ -8,6 +8,7 @@ from rest_framework.response import Response
 
 from control.api.idempotency import idempotent
 from control.api.operator_views import OperatorApiView, OperatorSerializer, RowSerializer
+from control.api.versions import versioned
 from control.audit.operator_access import record_organization_view
 from control.organizations import selectors, services
 from control.organizations.models import Organization, OrganizationStatus
@@ -65,6 +66,7 @@ class AdminOrganizationList(OperatorApiView):
         )
 
 
+@versioned(AdminOrganizationSerializer)
 class AdminOrganizationDetail(OperatorApiView):
     """One customer."""
 
@@ -122,6 +124,7 @@ class ResumeOrganization(OperatorApiView):
         )
 
 
+@versioned(TermsSerializer)
 class OrganizationTerms(OperatorApiView):
     """The terms of a customer."""
 

@@ -29,7 +29,7 @@ from web.console.base import PageContext, console_page
 from web.console.billing.balance import balance_forecast
 from web.console.billing.forms import NEW_METHOD, AutoTopUpForm, PromoCodeForm, TopUpForm
 from web.console.billing.payments import payment_rows
-from web.console.forms import apply_or_form_error
+from web.console.forms import apply_or_form_error, save_edit, status_of
 from web.console.past_due import notice_of
 
 POLL_SECONDS = 3
@@ -93,8 +93,10 @@ def billing_payment(page: PageContext, payment_id: str) -> HttpResponse:
 def billing_automatic(page: PageContext) -> HttpResponse:
     """Set automatic top-ups."""
     form = AutoTopUpForm(page.request.POST)
-    if form.is_valid() and apply_or_form_error(
+    if save_edit(
         form,
+        page.organization.id,
+        lambda: AutoTopUpForm.of(selectors.auto_top_up(page.organization.id)),
         lambda: set_auto_top_up(
             organization=page.organization,
             actor=page.actor,
@@ -211,8 +213,7 @@ def render_billing(
         "automatic": automatic or AutoTopUpForm.of(saved),
         "code": code or PromoCodeForm(),
     }
-    refused = any(form is not None and form.errors for form in (top_up, automatic, code))
-    return page.render("console/billing/billing.html", context, status=400 if refused else 200)
+    return page.render("console/billing/billing.html", context, status_of(top_up, automatic, code))
 
 
 def confirm(page: PageContext, form: TopUpForm, quote: TopUpQuote) -> HttpResponse:
