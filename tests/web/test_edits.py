@@ -37,10 +37,10 @@ EDITS: dict[str, tuple[str, Fields, Fields]] = {
     "member_role": ("member", {"role": "billing"}, {"role": "developer"}),
     "webhook_update": (
         "webhook",
-        {"event_types": ["api_key.created", "api_key.revoked"]},
+        {"event_types": ["api_key.created", "invoice.finalized"]},
         {"description": "Mine"},
     ),
-    "limit": ("limit", {"percents": "10, 20"}, {"limit": "77"}),
+    "limit": ("limit", {"percents": "10, 20"}, {"limit": "77.50"}),
     "limit_alerts": ("limits", {"low_runway_days": "9"}, {"unusual_factor": "7"}),
     "rates": ("rates", {"requests_per_minute": "7"}, {"concurrent_requests": "9"}),
     "billing_profile": (
@@ -159,8 +159,8 @@ def test_the_older_of_two_tabs_is_told_and_loses_nothing(
     page = refused.content.decode()
     assert refused.status_code == 409
     assert "was changed after you opened the page" in page
-    assert page.count("Now: ") == len(theirs)
-    assert page.count("You entered: ") == len(theirs.keys() & mine.keys())
+    assert page.count(". It was: ") == len(theirs.keys() - mine.keys())
+    assert page.count(". You entered: ") == len(theirs.keys() & mine.keys())
     assert page.count("Enter this again") == (name == "sso_oidc")
     assert held(client, name, ids) == saved, "something was saved"
     shown = form_to(refused.content, url, url).values

@@ -75,6 +75,22 @@ class VersionedInline(VersionedAdmin, TabularInline):
     """A table of rows that are changed on the page of another row."""
 
 
+class ReadOnlyInline(TabularInline):
+    """Read-only rows of a related table. Saving the page leaves them alone."""
+
+    extra = 0
+    can_delete = False
+    hide_title = True
+
+    def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Return False: the inline is read-only."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Return False: the inline is read-only."""
+        return False
+
+
 class OperatorAdmin(VersionedAdmin, DollarsMixin, ModelAdmin):
     """Pages that write through services: subclasses call these in `add_row` and `change_row`."""
 

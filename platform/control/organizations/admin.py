@@ -12,10 +12,9 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
-from unfold.admin import TabularInline
 
 from control.accounts.models import User
-from control.admin.base import OperatorAdmin, ReadOnlyAdmin, operator
+from control.admin.base import OperatorAdmin, ReadOnlyAdmin, ReadOnlyInline, operator
 from control.admin.fields import NOTHING, dollars
 from control.organizations.models import Membership, Organization, Project
 from control.organizations.selectors import organizations
@@ -32,22 +31,6 @@ LIMIT = _("Spending limit per month")
 # Roles replace groups; addresses, second factors and sessions are private to their users.
 for table in (Group, EmailAddress, Authenticator, UserSession):
     admin.site.unregister(table)
-
-
-class ReadOnlyInline(TabularInline):
-    """Read-only rows of a related table."""
-
-    extra = 0
-    can_delete = False
-    hide_title = True
-
-    def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Return False: the inline is read-only."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Return False: the inline is read-only."""
-        return False
 
 
 class MembershipInline(ReadOnlyInline):

@@ -1,6 +1,7 @@
 """Every form of the admin that changes a row carries the version that it was made from; and a
 model that has variants is saved."""
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from billing.invoicing.models import BillingProfile, ExchangeRate, LegalEntity, 
 from control.accounts.models import User
 from control.admin.base import row_url
 from control.catalog.models import Model
+from control.drafts.origin import FIELD
 from control.forms import VERSION
 from control.limits.models import RateLimitOverride, UsageTierModelLimit
 from control.pricing.models import Price
@@ -30,10 +32,11 @@ EDITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "limits.usagetier": ({"service_tiers": ["default"]}, {"name": "Mine"}),
     "limits.ratelimitoverride": ({"requests_per_minute": 7}, {"concurrent_requests": 9}),
     "organizations.organization": ({"name": "Alpha"}, {"weight": 7}),
-    "operators.operator": ({"operator_role": "viewer"}, {"operator_role": "support"}),
+    "operators.operator": ({"operator_role": "viewer"}, {"operator_role": "catalog"}),
     "invoicing.legalentity": ({"name": "Alpha"}, {"footer": "Mine"}),
     "invoicing.billingprofile": ({"city": "Bonn"}, {"recipients": "ada@acme.example"}),
     "invoicing.taxrate": ({"rate_basis_points": 700}, {"name": "Mine"}),
+    "invoicing.exchangerate": ({"micros": 930_000}, {"as_of": "2026-02-02"}),
     "collection.scheduledstep": ({"days": 77}, {"kind": "suspend"}),
     "collection.settings": ({"min_cents": 77}, {"hour": 7}),
 }
@@ -53,7 +56,7 @@ def operator(monkeypatch: pytest.MonkeyPatch) -> Client:
     BillingProfile.objects.get_or_create(organization=org.organization)
     LegalEntity.objects.get_or_create(name="Penstock", defaults={"country": "DE"})
     TaxRate.objects.create(country="DE", name="VAT", rate_basis_points=1900)
-    ExchangeRate.objects.get_or_create(currency="EUR", defaults={"per_dollar": 1})
+    ExchangeRate.objects.create(currency="EUR", micros=920_000, as_of=date(2026, 1, 1))
     client = Client()
     client.force_login(User.objects.create_superuser("owner@penstock.example"))
     return client
@@ -119,8 +122,11 @@ def test_the_older_of_two_tabs_is_told_and_loses_nothing(operator: Client) -> No
 
 
 def visible(values: dict[str, list[str]]) -> dict[str, list[str]]:
-    hidden = ("form_origin", VERSION)
-    return {name: value for name, value in values.items() if not name.endswith(hidden)}
+    return {
+        name: value
+        for name, value in values.items()
+        if not name.endswith((FIELD, VERSION)) and not name.startswith("initial-")
+    }
 
 
 def errors(reply: Any) -> Any:

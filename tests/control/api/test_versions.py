@@ -34,7 +34,7 @@ EDITS: dict[str, dict[str, Any]] = {
     f"PATCH {ADMIN}/deployments/{{deployment_id}}": {"slots": 7},
     f"PATCH {ADMIN}/price-books/{{book_id}}": {"name": "New"},
     f"PATCH {ADMIN}/usage-tiers/{{tier_id}}": {"name": "New"},
-    f"PATCH {ADMIN}/organizations/{{organization_id}}": {"name": "New"},
+    f"PATCH {ADMIN}/organizations/{{organization_id}}": {"name": "Newer"},
     f"PATCH {ADMIN}/organizations/{{organization_id}}/terms": {"weight": 7},
 }
 """A change of each thing that has a version."""
