@@ -1,10 +1,11 @@
-"""What the forms of the admin and the console share: amounts, and the version of an edit."""
+"""The parts of forms that the admin and the console share: amounts, and the version of an edit."""
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.http import QueryDict
 from django.utils.translation import gettext
 
 from control.versions import changed_fields, digest, digests_of, version_of
@@ -36,11 +37,11 @@ class VersionField(forms.CharField):
         return False
 
 
-class EditForm(forms.Form):
+class VersionedForm(forms.Form):
     """A form that changes what exists already, whose present values are its initial values.
 
     A form that was made from other values is refused with both values of each field that differs.
-    What the person typed stays; a field that they left alone takes the present value; and the form
+    It keeps what the person typed, takes the present value of each field that they left alone, and
     has the present version, so that saving it again is a decision.
     """
 
@@ -55,7 +56,7 @@ class EditForm(forms.Form):
             return version_of(self._initial_values())
         return super().get_initial_for_field(field, field_name)
 
-    def is_current(self, present: "EditForm") -> bool:
+    def is_current(self, present: "VersionedForm") -> bool:
         """Return whether the form was made from the values of `present`, a form that was made now.
 
         If not, show both. A form without a version, such as a script's, is taken as it is.
@@ -66,12 +67,13 @@ class EditForm(forms.Form):
         if not any(told.values()):
             return True
         self.is_stale = True
-        self.data = self.data.copy()
+        data = cast(QueryDict, self.data).copy()
+        self.data = data
         for name, words in told.items():
             if words:
-                self._take_present(name, sent, present)
+                self._take_present(data, name, sent, present)
                 self.add_error(name, words)
-        self.data[self.add_prefix(VERSION)] = present[VERSION].value()
+        data[self.add_prefix(VERSION)] = present[VERSION].value()
         for name, field in self.fields.items():
             if isinstance(field.widget, forms.PasswordInput) and self[name].data:
                 self.add_error(name, gettext("Enter this again: it is never shown."))
@@ -106,7 +108,7 @@ class EditForm(forms.Form):
         if isinstance(field.widget, forms.CheckboxInput):
             return "on" if value else ""
         if isinstance(field.widget, forms.MultiWidget):
-            parts = value if isinstance(value, list) else field.widget.decompress(value)
+            parts = value if isinstance(value, list) else field.widget.decompress(value) or ()
             pairs = zip(field.widget.widgets, parts, strict=False)
             return " ".join(widget.format_value(part) or "" for widget, part in pairs)
         shown = field.widget.format_value(field.prepare_value(value))
@@ -119,7 +121,7 @@ class EditForm(forms.Form):
     def _is_touched(self, name: str, version: str) -> bool:
         return digests_of(version).get(name) != digest(self._plain(name, self._sent(name)))
 
-    def _both_values(self, name: str, version: str, present: "EditForm") -> str:
+    def _both_values(self, name: str, version: str, present: "VersionedForm") -> str:
         """Return the present value and that of the form; nothing if they are the same."""
         field = present.fields[name]
         now, sent = present.get_initial_for_field(field, name), self._sent(name)
@@ -130,19 +132,21 @@ class EditForm(forms.Form):
             return gettext("Now: %(now)s. You entered: %(yours)s.") % values
         return gettext("Now: %(now)s. It was: %(yours)s.") % values
 
-    def _take_present(self, name: str, version: str, present: "EditForm") -> None:
+    def _take_present(
+        self, data: QueryDict, name: str, version: str, present: "VersionedForm"
+    ) -> None:
         """Let a field that the person left alone have the present value."""
         if self._is_touched(name, version):
             return
         widget, prefixed = self.fields[name].widget, self.add_prefix(name)
         shown = present._shown(name, present.get_initial_for_field(present.fields[name], name))
         if isinstance(widget, forms.MultiWidget):
-            for part, suffix in zip(str(shown).split(" ", 1), widget.widgets_names, strict=False):
-                self.data[prefixed + suffix] = part
+            for number, part in enumerate(str(shown).split(" ", 1)):
+                data[f"{prefixed}_{number}"] = part
         elif shown == "":
-            self.data.pop(prefixed, None)
+            data.pop(prefixed, None)
         else:
-            self.data.setlist(prefixed, shown if isinstance(shown, list) else [shown])
+            data.setlist(prefixed, shown if isinstance(shown, list) else [shown])
 
     def _words(self, name: str, value: Any) -> str:
         """Return a value in words: labels of choices, lines with commas."""

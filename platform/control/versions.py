@@ -18,8 +18,8 @@ DIGEST_CHARACTERS = 12
 
 
 class StaleVersion(Conflict):
-    """What is edited was changed after the version that the edit was made from; `changed` holds the
-    present values of the fields that differ, `version` is the present version."""
+    """An edit was made from an earlier version than the present one, `version`; `changed` holds the
+    present values of the fields that differ."""
 
     code = "stale_version"
 

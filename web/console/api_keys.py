@@ -25,7 +25,7 @@ from control.api_keys import selectors, services
 from control.api_keys.models import FORM_TOKEN_MAX, ApiKey, ApiKeyKind, Scope
 from control.api_keys.services import require_key_access
 from control.errors import NotPermitted, ObjectNotFound
-from control.forms import EditForm, clean_dollars
+from control.forms import VersionedForm, clean_dollars
 from control.organizations.models import Project
 from control.permissions import Permission
 from web.console import one_time_secrets
@@ -165,7 +165,7 @@ class ApiKeyCreateForm(ApiKeyPermissionsForm):
         return now + timedelta(days=int(days)) if days else None
 
 
-class ApiKeyUpdateForm(ApiKeyPermissionsForm, EditForm):
+class ApiKeyUpdateForm(ApiKeyPermissionsForm, VersionedForm):
     """The settings of an existing key."""
 
     expires_on = forms.DateField(

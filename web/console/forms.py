@@ -7,7 +7,7 @@ from django.db import transaction
 from django.forms import Form
 
 from control.errors import ServiceError
-from control.forms import EditForm
+from control.forms import VersionedForm
 from control.versions import lock_edits
 
 
@@ -23,9 +23,9 @@ def apply_or_form_error(form: Form, act: Callable[[], object]) -> bool:
 
 
 def save_edit(
-    form: EditForm,
+    form: VersionedForm,
     owner_id: str,
-    present: Callable[[], EditForm],
+    present: Callable[[], VersionedForm],
     act: Callable[[], object],
     *,
     takes_seconds: bool = False,
@@ -33,8 +33,8 @@ def save_edit(
     """Call `act` if the form is valid and was made from the present values; return whether it
     succeeded. `present` reads them, and returns a form of them.
 
-    Of two simultaneous saves of what belongs to `owner_id` the second one waits, and is checked
-    against what the first one saved. An act that takes seconds, because it calls other servers,
+    Simultaneous saves of what belongs to `owner_id` wait for each other, and each is checked
+    against what the one before it saved. An act that takes seconds, because it calls other servers,
     holds no transaction open: it is checked before it begins.
     """
     if not form.is_valid():
@@ -55,6 +55,6 @@ def status_of(*forms: Form | None) -> int:
     """Return the status of a page with forms as they were submitted: 409 for a stale one, 400 for
     an invalid one."""
     submitted = [form for form in forms if form is not None]
-    if any(isinstance(form, EditForm) and form.is_stale for form in submitted):
+    if any(isinstance(form, VersionedForm) and form.is_stale for form in submitted):
         return 409
     return 400 if any(form.errors for form in submitted) else 200

@@ -12,7 +12,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from control.api_keys.models import ApiKey
-from control.forms import EditForm
+from control.forms import VersionedForm
 from control.limits import rate_limits
 from control.limits.live_usage import LimitSubject, LimitUsage, read_usage
 from control.limits.models import LIMIT_MAX, RATE_LIMIT_FIELDS
@@ -39,7 +39,7 @@ def figure(name: str) -> forms.IntegerField:
     )  # fmt: skip
 
 
-class RateLimitsForm(EditForm):
+class RateLimitsForm(VersionedForm):
     """The four limits of a project or a key."""
 
     owner = forms.ChoiceField(label=_("Applies to"))

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST
 from control.accounts.models import NAME_MAX
 from control.dataplane import idempotency
 from control.errors import NotPermitted
-from control.forms import EditForm
+from control.forms import VersionedForm
 from control.organizations import selectors
 from control.organizations.deletion import delete_organization, preview_deletion
 from control.organizations.models import Organization, Project
@@ -35,11 +35,11 @@ class TitleForm(forms.Form):
         self.fields["name"].widget.attrs["autocomplete"] = "off"
 
 
-class RenameForm(TitleForm, EditForm):
+class RenameForm(TitleForm, VersionedForm):
     """The name of an existing organization or project."""
 
 
-class OriginsForm(EditForm):
+class OriginsForm(VersionedForm):
     """The origins that may use a project's keys, one per line."""
 
     allowed_origins = forms.CharField(

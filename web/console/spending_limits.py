@@ -22,7 +22,7 @@ from billing.alerts.selectors import Standing
 from billing.reading.exports import plain_dollars
 from control.api_keys.models import ApiKey
 from control.errors import NotPermitted
-from control.forms import EditForm, clean_dollars
+from control.forms import VersionedForm, clean_dollars
 from control.limits import spending
 from control.limits.models import LimitPeriod
 from control.limits.spending import Owner, owner_names
@@ -84,7 +84,7 @@ class SpendingLimitTermsForm(forms.Form):
         return bool(self.cleaned_data["enforcement"] == "hard")
 
 
-class SpendingLimitChangeForm(SpendingLimitTermsForm, EditForm):
+class SpendingLimitChangeForm(SpendingLimitTermsForm, VersionedForm):
     """The terms of an existing limit."""
 
 
@@ -101,7 +101,7 @@ class SpendingLimitForm(SpendingLimitTermsForm):
         self.order_fields(self.field_order)
 
 
-class AlertsForm(EditForm):
+class AlertsForm(VersionedForm):
     """The settings of alerts on the balance and on unusual spending."""
 
     low_balance = DollarsFormField(

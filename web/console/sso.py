@@ -19,7 +19,7 @@ from django.views.decorators.http import require_POST
 from control.audit.models import AuditEvent
 from control.audit.pseudonyms import NameResolver
 from control.errors import Conflict, InvalidValue, NotPermitted
-from control.forms import EditForm
+from control.forms import VersionedForm
 from control.mail.services import absolute
 from control.organizations import selectors as tenants
 from control.organizations.models import Membership
@@ -246,12 +246,12 @@ def saved(
     name: str,
     act: Callable[[], object],
     *,
-    present: Callable[[], EditForm] | None = None,
+    present: Callable[[], VersionedForm] | None = None,
 ) -> HttpResponse:
     """Call `act` for a valid form, or show the form again with its errors. An edit is compared
     with the present form first."""
     require_manager(page)
-    if isinstance(form, EditForm) and present:
+    if isinstance(form, VersionedForm) and present:
         takes_seconds = name in ("oidc", "saml")  # the provider's documents are fetched
         is_saved = save_edit(form, page.organization.id, present, act, takes_seconds=takes_seconds)
     else:

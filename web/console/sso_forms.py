@@ -7,7 +7,7 @@ from django import forms
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from control.forms import EditForm
+from control.forms import VersionedForm
 from control.organizations.models import Membership
 from control.sso.models import DOMAIN_MAX, GRANTABLE, URL_MAX, Protocol, ScimToken, SsoConnection
 
@@ -15,7 +15,7 @@ OFF = {"autocomplete": "off"}
 METADATA_MAX = 500_000
 
 
-class OidcForm(EditForm):
+class OidcForm(VersionedForm):
     """An OpenID provider."""
 
     issuer = forms.CharField(
@@ -41,7 +41,7 @@ class OidcForm(EditForm):
         return cls(initial={name: getattr(connection, name) for name in names})
 
 
-class SamlForm(EditForm):
+class SamlForm(VersionedForm):
     """A SAML provider, by its metadata."""
 
     metadata_url = forms.CharField(
@@ -73,7 +73,7 @@ class DomainForm(forms.Form):
     )
 
 
-class RolesForm(EditForm):
+class RolesForm(VersionedForm):
     """The mapping of the provider's groups to roles."""
 
     role_claim = forms.CharField(
@@ -127,7 +127,7 @@ class RolesForm(EditForm):
         )
 
 
-class ScimTransferForm(EditForm):
+class ScimTransferForm(VersionedForm):
     """The transfer target of the keys of people whom SCIM suspends."""
 
     heir = forms.ChoiceField(label=_("API keys of suspended people"), required=False)

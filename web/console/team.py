@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST
 from control.accounts.models import EMAIL_MAX
 from control.api_keys import selectors as keys
 from control.errors import NotPermitted
-from control.forms import EditForm
+from control.forms import VersionedForm
 from control.organizations import selectors
 from control.organizations.members import (
     change_role,
@@ -59,7 +59,7 @@ class MemberRoleForm(forms.Form):
         self.fields["role"] = forms.ChoiceField(label=_("Role"), choices=choices)
 
 
-class MemberRoleChangeForm(MemberRoleForm, EditForm):
+class MemberRoleChangeForm(MemberRoleForm, VersionedForm):
     """The role of an existing member."""
 
 

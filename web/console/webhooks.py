@@ -18,7 +18,7 @@ from django.views.decorators.http import require_POST
 
 from control.egress import URL_MAX
 from control.errors import Conflict, NotPermitted
-from control.forms import EditForm
+from control.forms import VersionedForm
 from control.permissions import Permission
 from control.webhooks import selectors, services
 from control.webhooks.models import DESCRIPTION_MAX, EVENT_TYPES, WebhookEndpoint
@@ -57,7 +57,7 @@ class WebhookEndpointForm(forms.Form):
         ]
 
 
-class WebhookEndpointChangeForm(WebhookEndpointForm, EditForm):
+class WebhookEndpointChangeForm(WebhookEndpointForm, VersionedForm):
     """The settings of an existing endpoint."""
 
 

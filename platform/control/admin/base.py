@@ -21,7 +21,7 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 
 from control.admin.fields import DollarsMixin, LinesField
 from control.errors import NotPermitted, ServiceError
-from control.forms import VERSION, EditForm
+from control.forms import VERSION, VersionedForm
 from control.permissions import Actor, UserLike
 from control.request_context import bind_log_ids
 from control.versions import lock_edits
@@ -39,7 +39,7 @@ def operator(request: HttpRequest) -> Actor:
     return actor
 
 
-class VersionedModelForm(EditForm, ModelForm):
+class VersionedModelForm(VersionedForm, ModelForm):
     """The form of a row, which is refused if it was made from another version of the row."""
 
     def clean(self) -> dict[str, Any] | None:
@@ -64,7 +64,7 @@ class VersionedAdmin(BaseModelAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the fields, with the hidden version of rows that exist and may be changed."""
         fieldsets = super().get_fieldsets(request, obj)
-        is_versioned = issubclass(self.form, EditForm)
+        is_versioned = issubclass(self.form, VersionedForm)
         if obj is None or not is_versioned or not self.has_change_permission(request, obj):
             return fieldsets
         (name, options), *rest = fieldsets

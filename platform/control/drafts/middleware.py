@@ -1,5 +1,5 @@
-"""What happens to a form that came too late: it is kept, its sender signs in, and the page of the
-form is shown with what was typed."""
+"""The way of a form that comes too late: it is kept, its sender signs in, and the page of the form
+is shown with what was typed."""
 
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -7,7 +7,13 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import REDIRECT_FIELD_NAME
-from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect, JsonResponse
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    HttpResponseRedirect,
+    JsonResponse,
+)
 from django.middleware.csrf import REASON_BAD_ORIGIN, REASON_NO_CSRF_COOKIE
 from django.shortcuts import redirect, render, resolve_url
 from django.urls import reverse
@@ -50,7 +56,7 @@ class DraftMiddleware(MiddlewareMixin):
             return self._after_form(request, response)
         drafts = getattr(request, "drafts", ())
         kind = response.headers.get("Content-Type", "")
-        if drafts and not response.streaming and kind.startswith("text/html"):
+        if drafts and isinstance(response, HttpResponse) and kind.startswith("text/html"):
             page = response.content.decode(response.charset)
             for draft in drafts:
                 page = refill(page, request.get_full_path(), draft.path, draft.fields)

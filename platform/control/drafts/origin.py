@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from django.template.defaulttags import CsrfTokenNode
 from django.urls import reverse
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 from control import encryption
 
@@ -36,7 +36,7 @@ class OriginNode(CsrfTokenNode):
 
     def render(self, context: Any) -> SafeString:
         """Return both hidden fields."""
-        token: SafeString = super().render(context)
+        token = mark_safe(super().render(context))  # noqa: S308 - Django's own fields
         request = context.get("request")
         if not token or request is None:
             return token

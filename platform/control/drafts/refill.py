@@ -15,8 +15,8 @@ NEVER_FILLED = frozenset({"password", "file", "submit", "button", "image", "rese
 def refill(page: str, page_url: str, path: str, fields: Fields) -> str:
     """Return the page, with the form that is sent to `path` filled with these fields.
 
-    Of several such forms it is the one that has the most of the fields. A page without one is
-    returned as it is.
+    If several forms are sent there, the one that has the most of the fields is filled. A page
+    without one is returned as it is.
     """
     parser = _FormFinder(page, page_url, path, fields)
     parser.feed(page)

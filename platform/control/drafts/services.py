@@ -24,7 +24,8 @@ NEVER_KEPT = re.compile(r"^csrfmiddlewaretoken$|password|secret|credential", re.
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What was typed into a form: the form's page, the path that it is sent to, and its fields."""
+    """A form that was not saved: its page, the path that it is sent to, whose it is, and its fields
+    as they were typed."""
 
     page: str
     path: str

@@ -17,6 +17,7 @@ from control.drafts.origin import FIELD
 from control.forms import VERSION
 from control.limits.models import RateLimitOverride, UsageTierModelLimit
 from control.pricing.models import Price
+from tests.fixtures.database import let_transaction_last
 from tests.fixtures.furnished import furnish
 from tests.fixtures.html_forms import form_to
 from tests.fixtures.operator_tokens import make_operator
@@ -46,6 +47,7 @@ EDITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.fixture
 def operator(monkeypatch: pytest.MonkeyPatch) -> Client:
     """An owner's browser, with a row of most models."""
+    let_transaction_last()
     monkeypatch.setattr(settings, "CONFIG", settings.CONFIG)
     with in_place_of_stripe(settings, monkeypatch) as double:
         org = make_organization()

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.test import Client
 
 from control.api_keys.models import ApiKey
+from tests.fixtures.database import let_transaction_last
 from tests.fixtures.furnished import furnish
 from tests.fixtures.openapi import openapi_document
 from tests.fixtures.operations import ADMIN, AUTO_TOP_UP, ORGANIZATION
@@ -45,6 +46,7 @@ ALREADY_SO = {f"PATCH {ORGANIZATION}/payment-methods/{{method_id}}"}
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch):
     """Return a function that calls an operation as who may do everything."""
+    let_transaction_last()
     monkeypatch.setattr(settings, "CONFIG", settings.CONFIG)
     with in_place_of_stripe(settings, monkeypatch) as double:
         org, client = make_organization(), Client()

@@ -12,7 +12,7 @@ from billing.payments.models import AutoTopUp, PaymentMethod
 from billing.payments.models.codes import CODE_MAX
 from billing.payments.services.asking import TOP_UP_MAX_CENTS, TOP_UP_MIN_CENTS
 from billing.payments.services.automatic import CAP_MAX_CENTS
-from control.forms import EditForm, clean_dollars
+from control.forms import VersionedForm, clean_dollars
 from serving.contract.money import CENT_NANOS
 
 CHOICES = (1_000, 2_500, 5_000, 10_000, 25_000)
@@ -105,7 +105,7 @@ class TopUpForm(forms.Form):
         return is_on_stripes_page or self.cleaned_data["agreed_cents"] == total_cents
 
 
-class AutoTopUpForm(EditForm):
+class AutoTopUpForm(VersionedForm):
     """The settings of automatic top-ups."""
 
     is_on = forms.BooleanField(label=_("Recharge automatically"), required=False)

@@ -14,7 +14,7 @@ from billing.invoicing.models import BillingProfile, ExchangeRate, Paper
 from billing.invoicing.models.parties import TEXT_MAX
 from billing.invoicing.selectors import billing_profile
 from billing.invoicing.services.profiles import set_billing_profile
-from control.forms import VERSION, EditForm
+from control.forms import VERSION, VersionedForm
 from control.permissions import Permission
 from web.console.base import PageContext, console_page
 from web.console.billing.views import require_money
@@ -24,7 +24,7 @@ POSTAL_CODE_MAX = 20
 TAX_ID_MAX = 40
 
 
-class ProfileForm(EditForm):
+class ProfileForm(VersionedForm):
     """A billing profile; empty fields are left off the invoice. The service validates it."""
 
     legal_name = forms.CharField(
