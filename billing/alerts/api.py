@@ -16,6 +16,7 @@ from billing.alerts.selectors import Standing
 from control.api.idempotency import idempotent
 from control.api.pagination import SequencePagination
 from control.api.serializers import ClosedSerializer
+from control.api.versions import versioned
 from control.limits import spending as limits
 from control.limits.models import LimitPeriod
 from control.limits.spending import SpendingLimitRow
@@ -155,6 +156,7 @@ class SpendingLimitList(GenericAPIView[Any]):
         return shown(found, made.budget_id, status=201)
 
 
+@versioned(SpendingLimitChangesSerializer)
 class SpendingLimitDetail(GenericAPIView[Any]):
     """One spending limit of an organization."""
 
@@ -210,6 +212,7 @@ class AlertList(GenericAPIView[Alert]):
         return self.get_paginated_response(AlertSerializer(page, many=True).data)
 
 
+@versioned(AlertSettingsSerializer)
 class AlertSettingsDetail(GenericAPIView[Any]):
     """When an organization is told of its balance and its spending."""
 

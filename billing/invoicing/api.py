@@ -19,6 +19,7 @@ from billing.invoicing.services.profiles import set_billing_profile
 from billing.invoicing.typeset.pdf import invoice_pdf
 from control.api.serializers import ClosedSerializer
 from control.api.streaming import whole_export
+from control.api.versions import versioned
 from control.organizations.access import get_access
 from control.permissions import Permission
 
@@ -152,6 +153,7 @@ class InvoicePdf(APIView):
         return pdf_response(request._request, invoice_for(request, organization_id, invoice_id))
 
 
+@versioned(ProfileSerializer)
 class BillingProfileDetail(APIView):
     """The billing profile of an organization."""
 

@@ -21,6 +21,7 @@ from billing.payments.services.sessions import start_method
 from control.api.idempotency import idempotent_outside_transaction
 from control.api.pagination import SequencePagination
 from control.api.serializers import ClosedSerializer
+from control.api.versions import versioned
 from control.errors import InvalidValue, ObjectNotFound
 from control.organizations.access import OrganizationAccess, get_access
 from control.permissions import Permission
@@ -144,6 +145,7 @@ class PaymentMethodList(GenericAPIView[PaymentMethod]):
         return Response({"url": url}, status=201)
 
 
+@versioned(PaymentMethodSerializer)
 class PaymentMethodDetail(GenericAPIView[PaymentMethod]):
     """One saved method."""
 
@@ -244,6 +246,7 @@ class CreditPurchaseDetail(GenericAPIView[StripePayment]):
         return Response(CreditPurchaseSerializer(payment).data)
 
 
+@versioned(AutoRechargeSerializer)
 class AutoRechargeDetail(GenericAPIView[AutoTopUp]):
     """The auto-recharge of an organization."""
 

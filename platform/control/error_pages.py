@@ -1,6 +1,7 @@
 """Error responses; never a traceback, never a wrong 401."""
 
 import sys
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
@@ -18,10 +19,16 @@ def is_for_programs(request: HttpRequest) -> bool:
 
 
 def error_body(
-    message: str, kind: str, *, param: str | None = None, code: str | None = None
+    message: str,
+    kind: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    metadata: dict[str, Any] | None = None,
 ) -> dict[str, object]:
-    """Return the body of an error: all four keys, always."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    """Return the body of an error: all four keys, always, and `metadata` if there is any."""
+    error = {"message": message, "type": kind, "param": param, "code": code}
+    return {"error": error if metadata is None else {**error, "metadata": metadata}}
 
 
 def service_unavailable(request: HttpRequest) -> HttpResponse:

@@ -9,6 +9,8 @@ ServiceError ─┬─ InvalidValue     400  send another value; `param` names t
 Django's views treat ObjectNotFound as Http404 and NotPermitted as PermissionDenied.
 """
 
+from typing import Any
+
 from django.core.exceptions import PermissionDenied
 from django.db.utils import InterfaceError, InternalError, OperationalError
 from django.http import Http404
@@ -32,6 +34,10 @@ class ServiceError(Exception):
     code = "invalid_value"
     retry_after_seconds: int | None = None
     """When the same request may succeed, if it may at all."""
+    metadata: dict[str, Any] | None = None
+    """Facts beside the message, for programs."""
+    version: str | None = None
+    """The present version of what was to be changed, if that is known."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)

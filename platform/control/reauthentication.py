@@ -3,7 +3,8 @@ sign-in, so that a stolen or forgotten session cannot perform them. Operators' s
 half a day.
 
 A form that needs a new proof is kept in the session while the user reauthenticates, and is then
-carried out. It waits for that one proof only, and for a few minutes.
+carried out. It waits for that one proof only, and for a few minutes; after that its page shows it
+again (`control.drafts`).
 """
 
 import time
@@ -15,6 +16,7 @@ from allauth.account.adapter import get_adapter
 from allauth.account.authentication import get_authentication_records
 from allauth.account.internal.flows.reauthentication import STATE_SESSION_KEY
 from allauth.account.utils import get_next_redirect_url
+from allauth.core.exceptions import ReauthenticationRequired
 from django.conf import settings
 from django.contrib.auth import logout, user_logged_in
 from django.db import DatabaseError, InterfaceError
@@ -23,6 +25,8 @@ from django.shortcuts import redirect
 from django.urls import resolve, reverse
 from django.utils.deprecation import MiddlewareMixin
 
+from control.drafts.origin import origin_of, page_of_form
+from control.drafts.services import keep_draft
 from control.error_pages import service_unavailable
 from control.errors import is_database_unavailable
 
@@ -45,7 +49,11 @@ def is_recent(request: HttpRequest) -> bool:
 
 def ask(request: HttpRequest, back: str) -> HttpResponseRedirect:
     """Redirect to the reauthentication page, by the method of the sign-in, and keep the form in
-    the session. `back` is the page to continue on if the form cannot be carried out."""
+    the session. If it cannot be carried out, the page that it is on shows it again; `back` is the
+    page to continue on for a form that does not say which one that is."""
+    origin = origin_of(request)
+    back = origin.page if origin else back
+    keep_draft(request)
     records = get_authentication_records(request, request.user)
     methods = get_adapter().get_reauthentication_methods(request.user)
     if not methods or (records and records[-1]["method"] == BY_SSO):
@@ -75,6 +83,19 @@ def carry_out(request: HttpRequest, state: dict[str, Any]) -> HttpResponseBase:
     match = request.resolver_match = resolve(state["path"])
     response: HttpResponseBase = match.func(request, *match.args, **match.kwargs)
     return response
+
+
+class StepUpMiddleware(MiddlewareMixin):
+    """Keeps the forms of account pages too while their sender reauthenticates."""
+
+    def process_exception(
+        self, request: HttpRequest, exception: Exception
+    ) -> HttpResponseBase | None:
+        """Ask for a proof in the same way as for other forms."""
+        is_for_form = isinstance(exception, ReauthenticationRequired) and request.method == "POST"
+        if is_for_form and request.user.is_authenticated:
+            return ask(request, back=page_of_form(request))
+        return None
 
 
 class OperatorSessionMiddleware(MiddlewareMixin):

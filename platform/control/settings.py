@@ -105,8 +105,10 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "control.reauthentication.OperatorSessionMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "control.drafts.middleware.DraftMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "allauth.account.middleware.AccountMiddleware",
+    "control.reauthentication.StepUpMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
 ]
 
@@ -118,6 +120,7 @@ TEMPLATES: list[dict[str, Any]] = [
         "DIRS": [WEB_DIR / "templates", BASE_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
+            "builtins": ["control.drafts.origin"],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
@@ -245,6 +248,7 @@ SESSION_COOKIE_SECURE = CONFIG.is_https
 CSRF_COOKIE_SECURE = CONFIG.is_https
 SESSION_COOKIE_HTTPONLY = True
 CSRF_COOKIE_HTTPONLY = True
+CSRF_FAILURE_VIEW = "control.drafts.middleware.csrf_failure"
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_NAME = "penstock_session"
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if CONFIG.is_https else 0

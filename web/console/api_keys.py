@@ -26,7 +26,7 @@ from control.api_keys.models import FORM_TOKEN_MAX, ApiKey, ApiKeyKind, Scope
 from control.api_keys.services import require_key_access
 from control.db.states import CredentialState
 from control.errors import NotPermitted, ObjectNotFound
-from control.forms import clean_dollars
+from control.forms import VersionedForm, clean_dollars
 from control.organizations.models import Project
 from control.permissions import Permission
 from web.console import one_time_secrets
@@ -34,7 +34,7 @@ from web.console.base import PageContext, console_page
 from web.console.binding_limit import page_binding_limit
 from web.console.code_samples import CodeSamples
 from web.console.confirmations import is_confirmed, zero_limit_words
-from web.console.forms import apply_or_form_error
+from web.console.forms import apply_or_form_error, save_edit, status_of
 
 LIFETIMES = {
     "": _("Never"),
@@ -169,7 +169,7 @@ class ApiKeyCreateForm(ApiKeyPermissionsForm):
         return now + timedelta(days=int(days)) if days else None
 
 
-class ApiKeyUpdateForm(ApiKeyPermissionsForm):
+class ApiKeyUpdateForm(ApiKeyPermissionsForm, VersionedForm):
     """The settings of an existing key."""
 
     expires_on = forms.DateField(
@@ -353,8 +353,11 @@ def key_edit(page: PageContext, key_id: str) -> HttpResponse:
     """Change a key's permissions, networks and expiry."""
     found = key_of(page, key_id)
     form = edit_form(page, found, page.request.POST)
-    if form.is_valid() and apply_or_form_error(
-        form, lambda: services.update_api_key(actor=page.actor, key=found, **form.rights())
+    if save_edit(
+        form,
+        page.organization.id,
+        lambda: edit_form(page, key_of(page, key_id)),
+        lambda: services.update_api_key(actor=page.actor, key=found, **form.rights()),
     ):
         words = gettext("Saved. Every gateway applies the change within a second.")
         if key_of(page, key_id).state(timezone.now()) == CredentialState.EXPIRED:
@@ -483,5 +486,4 @@ def render_key(
         "rotate": rotate or ApiKeyRotateForm(key=key),
         "revoke": revoke or ApiKeyRevokeForm(key=key),
     }
-    refused = any(form and form.errors for form in (edit, rotate, revoke))
-    return page.render("console/key.html", context, status=400 if refused else 200)
+    return page.render("console/key.html", context, status_of(edit, rotate, revoke))

@@ -193,6 +193,7 @@ def console_page(
             except ServiceError as error:
                 return _show_error(page, error)
 
+        routed.home = f"console:{section}"  # type: ignore[attr-defined]
         return routed
 
     return decorate

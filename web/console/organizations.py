@@ -17,7 +17,7 @@ from control.organizations.models import Organization
 from control.organizations.services import create_organization
 from control.permissions import Actor
 from web.console.base import address, require_login
-from web.console.forms import apply_or_form_error
+from web.console.forms import apply_or_form_error, status_of
 from web.console.settings import TitleForm
 
 
@@ -44,8 +44,8 @@ def organization_new(request: HttpRequest) -> HttpResponse:
 
     if form.is_valid() and apply_or_form_error(form, make):
         return redirect(address(made[0], "overview"))
-    status = 400 if form.errors else 200
-    return render(request, "console/organization_new.html", {"form": form}, status=status)
+    context = {"form": form}
+    return render(request, "console/organization_new.html", context, status=status_of(form))
 
 
 @never_cache

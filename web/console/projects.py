@@ -21,8 +21,8 @@ from control.organizations.projects import (
 from control.permissions import Permission
 from web.console.base import PageContext, address, console_page
 from web.console.binding_limit import page_binding_limit
-from web.console.forms import apply_or_form_error
-from web.console.settings import NameTypedForm, OriginsForm, TitleForm
+from web.console.forms import apply_or_form_error, save_edit, status_of
+from web.console.settings import NameTypedForm, OriginsForm, RenameForm, TitleForm, rename_form
 
 
 @console_page("settings")
@@ -35,7 +35,7 @@ def project_new(page: PageContext) -> HttpResponse:
     if not form.is_valid() or not apply_or_form_error(
         form, lambda: made.append(create(page, form))
     ):
-        return page.render("console/project_new.html", {"form": form}, 400 if form.errors else 200)
+        return page.render("console/project_new.html", {"form": form}, status_of(form))
     [project] = made
     words = gettext("%(name)s is ready. Create its first API key.") % {"name": project.name}
     messages.success(page.request, words)
@@ -60,9 +60,11 @@ def project(page: PageContext, project_id: str) -> HttpResponse:
 def project_rename(page: PageContext, project_id: str) -> HttpResponse:
     """Rename a project."""
     found = selectors.project(page.organization, project_id)
-    form = TitleForm(page.request.POST)
-    if form.is_valid() and apply_or_form_error(
+    form = RenameForm(page.request.POST)
+    if save_edit(
         form,
+        page.organization.id,
+        lambda: rename_form(selectors.project(page.organization, project_id)),
         lambda: rename_project(actor=page.actor, project=found, name=form.cleaned_data["name"]),
     ):
         words = gettext("The project is now called %(name)s.")
@@ -77,8 +79,10 @@ def project_origins(page: PageContext, project_id: str) -> HttpResponse:
     """Change the origins that may use a project's keys."""
     found = selectors.project(page.organization, project_id)
     form = OriginsForm(page.request.POST, project=found)
-    if form.is_valid() and apply_or_form_error(
+    if save_edit(
         form,
+        page.organization.id,
+        lambda: OriginsForm(project=selectors.project(page.organization, project_id)),
         lambda: set_project_origins(actor=page.actor, project=found, allowed_origins=form.origins),
     ):
         words = gettext("The allowed origins of %(name)s are in force within a second.")
@@ -117,7 +121,7 @@ def render_project(
     page: PageContext,
     project: Project,
     *,
-    rename: TitleForm | None = None,
+    rename: RenameForm | None = None,
     origins: OriginsForm | None = None,
     archive: NameTypedForm | None = None,
 ) -> HttpResponse:
@@ -128,9 +132,8 @@ def render_project(
         "binding": page_binding_limit(page, project=project),
         "may_limit": page.may(Permission.LIMITS_WRITE),
         "may_manage": page.may(Permission.PROJECTS_WRITE),
-        "rename": rename or TitleForm(initial={"name": project.name}),
+        "rename": rename or rename_form(project),
         "origins": origins or OriginsForm(project=project),
         "archive": archive or NameTypedForm(ends=project),
     }
-    refused = rename or origins or archive
-    return page.render("console/project.html", context, 400 if refused else 200)
+    return page.render("console/project.html", context, status_of(rename, origins, archive))

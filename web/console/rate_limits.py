@@ -12,6 +12,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from control.api_keys.models import ApiKey
+from control.forms import VersionedForm
 from control.limits import rate_limits
 from control.limits.live_usage import LimitSubject, LimitUsage, read_usage
 from control.limits.models import LIMIT_MAX, RATE_LIMIT_FIELDS
@@ -20,7 +21,7 @@ from control.limits.spending import Owner, limit_owners
 from control.organizations.models import Project
 from control.permissions import Permission
 from web.console.base import PageContext, console_page
-from web.console.forms import apply_or_form_error
+from web.console.forms import save_edit, status_of
 from web.console.labels import key_name
 
 LABELS = {
@@ -39,7 +40,7 @@ def figure(name: str) -> forms.IntegerField:
     )  # fmt: skip
 
 
-class RateLimitsForm(forms.Form):
+class RateLimitsForm(VersionedForm):
     """The four limits of a project or a key."""
 
     owner = forms.ChoiceField(label=_("Applies to"))
@@ -47,6 +48,7 @@ class RateLimitsForm(forms.Form):
     input_tokens_per_minute = figure("input_tokens_per_minute")
     output_tokens_per_minute = figure("output_tokens_per_minute")
     concurrent_requests = figure("concurrent_requests")
+    unversioned = frozenset({"owner"})
 
     def __init__(self, *args: Any, owners: Sequence[tuple[str, Any]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -127,7 +129,7 @@ def rates_view(page: PageContext, form: RateLimitsForm | None = None) -> RatesVi
         rows=[row for row in rows if row.gauges],
         is_known=all(use.used is not None for each in uses for use in each),
         may_set=page.may(Permission.LIMITS_WRITE),
-        form=form or _unsubmitted_form(page, owners),
+        form=form or _form_with_limits(page, owners, page.request.GET.get("owner", "")),
     )
 
 
@@ -178,9 +180,8 @@ def _kind(owner: Owner) -> str:
     return gettext("Project") if isinstance(owner, Project) else gettext("API key")
 
 
-def _unsubmitted_form(page: PageContext, owners: Sequence[Owner]) -> RateLimitsForm:
-    """Return the form with the current limits of the owner in the URL."""
-    owner_id = page.request.GET.get("owner", "")
+def _form_with_limits(page: PageContext, owners: Sequence[Owner], owner_id: str) -> RateLimitsForm:
+    """Return the form with the present limits of an owner."""
     limits = rate_limits.own_limits(page.organization, owner_id)
     figures = {name: getattr(limits, name) for name in RATE_LIMIT_FIELDS}
     return RateLimitsForm(owners=_choices(owners), initial={"owner": owner_id, **figures})
@@ -198,8 +199,11 @@ def rates(page: PageContext) -> HttpResponse:
     form = None
     if page.request.method == "POST":
         form = form_of(page, page.request.POST)
-        if form.is_valid() and apply_or_form_error(
+        owners = limit_owners(page.organization, page.projects)
+        if save_edit(
             form,
+            page.organization.id,
+            lambda: _form_with_limits(page, owners, form.cleaned_data["owner"]),
             lambda: set_own_limits(
                 actor=page.actor,
                 organization=page.organization,
@@ -209,5 +213,4 @@ def rates(page: PageContext) -> HttpResponse:
         ):
             messages.success(page.request, gettext("The limits are in force within a second."))
             return redirect(page.url("rates"))
-    status = 400 if form is not None else 200
-    return page.render("console/rates.html", {"rates": rates_view(page, form)}, status)
+    return page.render("console/rates.html", {"rates": rates_view(page, form)}, status_of(form))

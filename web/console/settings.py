@@ -14,13 +14,15 @@ from django.views.decorators.http import require_POST
 from control.accounts.models import NAME_MAX
 from control.dataplane import idempotency
 from control.errors import NotPermitted
+from control.forms import VersionedForm
+from control.organizations import selectors
 from control.organizations.deletion import delete_organization, preview_deletion
 from control.organizations.models import Organization, Project
 from control.organizations.services import rename_organization, set_idempotency_enabled
 from control.permissions import Permission
 from serving.contract.idempotency import CLAIMS_MAX, HOURS_KEPT, KEPT_BYTES_MAX
 from web.console.base import PageContext, console_page
-from web.console.forms import apply_or_form_error
+from web.console.forms import apply_or_form_error, save_edit, status_of
 
 
 class TitleForm(forms.Form):
@@ -33,7 +35,11 @@ class TitleForm(forms.Form):
         self.fields["name"].widget.attrs["autocomplete"] = "off"
 
 
-class OriginsForm(forms.Form):
+class RenameForm(TitleForm, VersionedForm):
+    """The name of an existing organization or project."""
+
+
+class OriginsForm(VersionedForm):
     """The origins that may use a project's keys, one per line."""
 
     allowed_origins = forms.CharField(
@@ -87,9 +93,11 @@ def settings(page: PageContext) -> HttpResponse:
 @console_page("settings")
 def settings_rename(page: PageContext) -> HttpResponse:
     """Rename the organization."""
-    form = TitleForm(page.request.POST)
-    if form.is_valid() and apply_or_form_error(
+    form = RenameForm(page.request.POST)
+    if save_edit(
         form,
+        page.organization.id,
+        lambda: rename_form(selectors.organization(page.organization.id)),
         lambda: rename_organization(
             actor=page.actor, organization=page.organization, name=form.cleaned_data["name"]
         ),
@@ -139,11 +147,15 @@ def settings_delete(page: PageContext) -> HttpResponse:
         "obstacles": [each.words for each in effects if each.is_obstacle],
         "follows": [each.words for each in effects if not each.is_obstacle],
     }
-    status = 400 if form.errors else 200
-    return page.render("console/organization_delete.html", context, status)
+    return page.render("console/organization_delete.html", context, status_of(form))
 
 
-def render_settings(page: PageContext, *, rename: TitleForm | None = None) -> HttpResponse:
+def rename_form(named: Organization | Project) -> RenameForm:
+    """Return the form with the present name."""
+    return RenameForm(initial={"name": named.name})
+
+
+def render_settings(page: PageContext, *, rename: RenameForm | None = None) -> HttpResponse:
     """Return the page, with a form as it was submitted."""
     context = {
         "shelf": idempotency.quota(page.organization),
@@ -155,7 +167,7 @@ def render_settings(page: PageContext, *, rename: TitleForm | None = None) -> Ht
         "may_manage": page.may(Permission.PROJECTS_WRITE),
         "may_rename": page.may(Permission.ORGANIZATION_UPDATE),
         "may_delete": page.may(Permission.ORGANIZATION_DELETE),
-        "rename": rename or TitleForm(initial={"name": page.organization.name}),
+        "rename": rename or rename_form(page.organization),
         "rows": [(each, page.url("project", each.id)) for each in page.every_project],
     }
-    return page.render("console/settings.html", context, 400 if rename else 200)
+    return page.render("console/settings.html", context, status_of(rename))

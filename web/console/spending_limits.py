@@ -23,7 +23,7 @@ from billing.alerts.wording import reached_percent
 from billing.reading.exports import plain_dollars
 from control.api_keys.models import ApiKey
 from control.errors import NotPermitted
-from control.forms import clean_dollars
+from control.forms import VersionedForm, clean_dollars
 from control.limits import spending
 from control.limits.models import LimitPeriod
 from control.limits.spending import Owner, SpendingLimitRow, owner_names
@@ -33,7 +33,7 @@ from serving.contract.budget import kind_of, limit_budget_id, limited_id, period
 from serving.contract.money import format_dollars
 from web.console.base import PageContext, console_page
 from web.console.confirmations import is_confirmed, limit_consequence
-from web.console.forms import apply_or_form_error
+from web.console.forms import apply_or_form_error, save_edit, status_of
 from web.console.labels import key_name
 
 PERIODS = {
@@ -88,6 +88,10 @@ class SpendingLimitTermsForm(forms.Form):
         return bool(self.cleaned_data["enforcement"] == "hard")
 
 
+class SpendingLimitChangeForm(SpendingLimitTermsForm, VersionedForm):
+    """The terms of an existing limit."""
+
+
 class SpendingLimitForm(SpendingLimitTermsForm):
     """A new limit, with its owner and period."""
 
@@ -101,7 +105,7 @@ class SpendingLimitForm(SpendingLimitTermsForm):
         self.order_fields(self.field_order)
 
 
-class AlertsForm(forms.Form):
+class AlertsForm(VersionedForm):
     """The settings of alerts on the balance and on unusual spending."""
 
     low_balance = DollarsFormField(
@@ -212,8 +216,18 @@ def limits_view(
         told=alert_rows(page),
         may_set=page.may(Permission.LIMITS_WRITE),
         add=add or SpendingLimitForm(owners=choices(owners)),
-        alerts=alerts or AlertsForm(initial=chosen(selectors.alert_settings(page.organization))),
+        alerts=alerts or alerts_form(page),
     )
+
+
+def alerts_form(page: PageContext) -> AlertsForm:
+    """Return the form with the present settings."""
+    return AlertsForm(initial=chosen(selectors.alert_settings(page.organization)))
+
+
+def owners_of(page: PageContext) -> list[tuple[str, Any]]:
+    """Return the owners that may have limits, as the choices of a drop-down."""
+    return choices(spending.limit_owners(page.organization, page.projects))
 
 
 def choices(owners: list[Owner]) -> list[tuple[str, Any]]:
@@ -280,7 +294,7 @@ def alerts(page: PageContext) -> HttpResponse:
     """Change the alert settings."""
     require_money(page)
     form = AlertsForm(page.request.POST)
-    if form.is_valid() and apply_or_form_error(form, lambda: choose(page, form)):
+    if save_edit(form, page.organization.id, lambda: alerts_form(page), lambda: choose(page, form)):
         messages.success(page.request, gettext("The alerts are saved."))
         return redirect(page.url("limits"))
     return render_limits(page, alerts=form)
@@ -291,11 +305,16 @@ def limit(page: PageContext, limit_id: str) -> HttpResponse:
     """Show a limit; a POST changes it."""
     require_money(page)
     standing = selectors.standing(page.organization, limit_id, timezone.now())
-    form = SpendingLimitTermsForm(page.request.POST or None, initial=terms_of(standing))
+
+    def present() -> SpendingLimitChangeForm:
+        now = selectors.standing(page.organization, limit_id, timezone.now())
+        return SpendingLimitChangeForm(initial=terms_of(now))
+
+    form = SpendingLimitChangeForm(page.request.POST or None, initial=terms_of(standing))
     if (
         form.is_valid()
         and may_change(page, form, standing.limit)
-        and apply_or_form_error(form, lambda: change(page, form, limit_id))
+        and save_edit(form, page.organization.id, present, lambda: change(page, form, limit_id))
     ):
         messages.success(page.request, gettext("The limit is changed, effective at once."))
         return redirect(page.url("limits"))
@@ -304,7 +323,7 @@ def limit(page: PageContext, limit_id: str) -> HttpResponse:
         "form": form,
         "may_set": page.may(Permission.LIMITS_WRITE),
     }
-    return page.render("console/billing/limit.html", context, 400 if form.errors else 200)
+    return page.render("console/billing/limit.html", context, status_of(form))
 
 
 @require_POST
@@ -329,8 +348,7 @@ def render_limits(
 ) -> HttpResponse:
     """Return the page of all limits, with the forms as they were submitted."""
     view = limits_view(page, timezone.now(), add=add, alerts=alerts)
-    status = 400 if (add and add.errors) or (alerts and alerts.errors) else 200
-    return page.render("console/billing/limits.html", {"limits": view}, status)
+    return page.render("console/billing/limits.html", {"limits": view}, status_of(add, alerts))
 
 
 def may_add(page: PageContext, form: SpendingLimitForm, owners: list[Owner]) -> bool:

@@ -19,6 +19,7 @@ from django.views.decorators.http import require_POST
 from control.audit.models import AuditEvent
 from control.audit.pseudonyms import NameResolver
 from control.errors import Conflict, InvalidValue, NotPermitted
+from control.forms import VersionedForm
 from control.mail.services import absolute
 from control.organizations import selectors as tenants
 from control.organizations.models import Membership
@@ -37,9 +38,9 @@ from control.sso.connections import (
     unlink_identity,
 )
 from control.sso.domains import add_domain, remove_domain, verify_domain
-from control.sso.models import Protocol, SsoConnection, SsoDomain
+from control.sso.models import SsoConnection, SsoDomain
 from web.console.base import PageContext, console_page
-from web.console.forms import apply_or_form_error
+from web.console.forms import apply_or_form_error, save_edit, status_of
 from web.console.sso_forms import DomainForm, OidcForm, RolesForm, SamlForm, ScimTransferForm
 
 PEOPLE_SHOWN = 50
@@ -81,6 +82,7 @@ def sso_oidc(page: PageContext) -> HttpResponse:
         lambda: create_oidc_connection(
             actor=page.actor, organization=page.organization, **form.cleaned_data
         ),
+        present=lambda: OidcForm.of(selectors.connection(page.organization)),
     )  # fmt: skip
 
 
@@ -96,6 +98,7 @@ def sso_saml(page: PageContext) -> HttpResponse:
         lambda: create_saml_connection(
             actor=page.actor, organization=page.organization, **form.cleaned_data
         ),
+        present=lambda: SamlForm.of(selectors.connection(page.organization)),
     )  # fmt: skip
 
 
@@ -163,6 +166,7 @@ def sso_roles(page: PageContext) -> HttpResponse:
         lambda: set_role_mapping(
             actor=page.actor, organization=page.organization, **form.cleaned_data
         ),
+        present=lambda: RolesForm.of(selectors.connection(page.organization)),
     )  # fmt: skip
 
 
@@ -221,24 +225,38 @@ def scim_end(page: PageContext) -> HttpResponse:
 @console_page("team")
 def scim_heir(page: PageContext) -> HttpResponse:
     """Set the transfer target of suspended people's API keys."""
-    form = ScimTransferForm(
-        page.request.POST, heirs=transfer_targets(tenants.members(page.organization))
-    )
+    heirs = transfer_targets(tenants.members(page.organization))
+    form = ScimTransferForm(page.request.POST, heirs=heirs)
 
     def act() -> None:
         member_id = form.cleaned_data["heir"]
         target = tenants.member(page.organization, member_id) if member_id else None
         set_transfer_target(actor=page.actor, organization=page.organization, heir=target)
 
-    return saved(page, form, gettext("Saved."), "heir", act)
+    return saved(
+        page, form, gettext("Saved."), "heir", act,
+        present=lambda: ScimTransferForm.of(selectors.scim_token(page.organization), heirs),
+    )  # fmt: skip
 
 
 def saved(
-    page: PageContext, form: Form, words: str, name: str, act: Callable[[], object]
+    page: PageContext,
+    form: Form,
+    words: str,
+    name: str,
+    act: Callable[[], object],
+    *,
+    present: Callable[[], VersionedForm] | None = None,
 ) -> HttpResponse:
-    """Call `act` for a valid form, or show the form again with its errors."""
+    """Call `act` for a valid form, or show the form again with its errors. An edit is compared
+    with the present form first."""
     require_manager(page)
-    if form.is_valid() and apply_or_form_error(form, act):
+    if isinstance(form, VersionedForm) and present:
+        takes_seconds = name in ("oidc", "saml")  # the provider's documents are fetched
+        is_saved = save_edit(form, page.organization.id, present, act, takes_seconds=takes_seconds)
+    else:
+        is_saved = form.is_valid() and apply_or_form_error(form, act)
+    if is_saved:
         messages.success(page.request, words)
         return redirect(page.url("sso"))
     return render_sso(page, name, form)
@@ -264,17 +282,11 @@ def render_sso(page: PageContext, name: str = "", form: Form | None = None) -> H
     domains = list(selectors.domains(organization))
     token, memberships = selectors.scim_token(organization), list(tenants.members(organization))
     forms: dict[str, Form] = {
-        "oidc": OidcForm(
-            initial={"issuer": connection.issuer, "client_id": connection.client_id}
-            if connection.protocol == Protocol.OIDC
-            else {}
-        ),
-        "saml": SamlForm(initial={"metadata_url": connection.metadata_url}),
+        "oidc": OidcForm.of(connection),
+        "saml": SamlForm.of(connection),
         "domain": DomainForm(),
         "roles": RolesForm.of(connection),
-        "heir": ScimTransferForm(
-            heirs=transfer_targets(memberships), initial={"heir": token.heir_id if token else ""}
-        ),
+        "heir": ScimTransferForm.of(token, transfer_targets(memberships)),
     }
     if form is not None:
         forms[name] = form
@@ -292,8 +304,7 @@ def render_sso(page: PageContext, name: str = "", form: Form | None = None) -> H
         "log": _log(selectors.last_events(organization)),
         **_dry_run(page, connection, domains, memberships),
     }
-    refused = form is not None and form.errors
-    return page.render("console/sso.html", context, status=400 if refused else 200)
+    return page.render("console/sso.html", context, status_of(form))
 
 
 def _dry_run(

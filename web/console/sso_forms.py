@@ -7,14 +7,15 @@ from django import forms
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from control.forms import VersionedForm
 from control.organizations.models import Membership
-from control.sso.models import DOMAIN_MAX, GRANTABLE, URL_MAX, SsoConnection
+from control.sso.models import DOMAIN_MAX, GRANTABLE, URL_MAX, Protocol, ScimToken, SsoConnection
 
 OFF = {"autocomplete": "off"}
 METADATA_MAX = 500_000
 
 
-class OidcForm(forms.Form):
+class OidcForm(VersionedForm):
     """An OpenID provider."""
 
     issuer = forms.CharField(
@@ -33,8 +34,14 @@ class OidcForm(forms.Form):
         help_text=_("Stored encrypted and never shown. Leave empty to keep the current secret."),
     )
 
+    @classmethod
+    def of(cls, connection: SsoConnection) -> "OidcForm":
+        """Return the form with the connection's values, empty for another protocol."""
+        names = ("issuer", "client_id") if connection.protocol == Protocol.OIDC else ()
+        return cls(initial={name: getattr(connection, name) for name in names})
 
-class SamlForm(forms.Form):
+
+class SamlForm(VersionedForm):
     """A SAML provider, by its metadata."""
 
     metadata_url = forms.CharField(
@@ -50,6 +57,11 @@ class SamlForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false"}),
     )
 
+    @classmethod
+    def of(cls, connection: SsoConnection) -> "SamlForm":
+        """Return the form with the connection's values."""
+        return cls(initial={"metadata_url": connection.metadata_url})
+
 
 class DomainForm(forms.Form):
     """A domain to verify."""
@@ -61,7 +73,7 @@ class DomainForm(forms.Form):
     )
 
 
-class RolesForm(forms.Form):
+class RolesForm(VersionedForm):
     """The mapping of the provider's groups to roles."""
 
     role_claim = forms.CharField(
@@ -115,7 +127,7 @@ class RolesForm(forms.Form):
         )
 
 
-class ScimTransferForm(forms.Form):
+class ScimTransferForm(VersionedForm):
     """The transfer target of the keys of people whom SCIM suspends."""
 
     heir = forms.ChoiceField(label=_("API keys of suspended people"), required=False)
@@ -132,3 +144,8 @@ class ScimTransferForm(forms.Form):
         self.fields["heir"] = forms.ChoiceField(
             label=_("API keys of suspended people"), required=False, choices=choices
         )
+
+    @classmethod
+    def of(cls, token: ScimToken | None, heirs: Sequence[Membership]) -> "ScimTransferForm":
+        """Return the form with the present transfer target."""
+        return cls(heirs=heirs, initial={"heir": token.heir_id if token else ""})

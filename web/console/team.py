@@ -17,6 +17,7 @@ from control.accounts.models import EMAIL_MAX
 from control.api_keys import selectors as keys
 from control.db.states import InvitationState
 from control.errors import NotPermitted
+from control.forms import VersionedForm
 from control.organizations import selectors
 from control.organizations.members import (
     change_role,
@@ -28,7 +29,7 @@ from control.organizations.members import (
 from control.organizations.models import Invitation, Membership
 from control.permissions import Permission, Role, can
 from web.console.base import PageContext, console_page
-from web.console.forms import apply_or_form_error
+from web.console.forms import apply_or_form_error, save_edit, status_of
 
 ROLES = {
     Role.OWNER: _("everything, including the organization's name and its owners"),
@@ -57,6 +58,10 @@ class MemberRoleForm(forms.Form):
     def __init__(self, *args: Any, choices: Sequence[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["role"] = forms.ChoiceField(label=_("Role"), choices=choices)
+
+
+class MemberRoleChangeForm(MemberRoleForm, VersionedForm):
+    """The role of an existing member."""
 
 
 class InviteMemberForm(MemberRoleForm):
@@ -180,9 +185,11 @@ def member(page: PageContext, member_id: str) -> HttpResponse:
 def member_role(page: PageContext, member_id: str) -> HttpResponse:
     """Change a member's role."""
     membership = selectors.member(page.organization, member_id)
-    form = MemberRoleForm(page.request.POST, choices=choices(page))
-    if form.is_valid() and apply_or_form_error(
+    form = MemberRoleChangeForm(page.request.POST, choices=choices(page))
+    if save_edit(
         form,
+        page.organization.id,
+        lambda: role_form(page, selectors.member(page.organization, member_id)),
         lambda: change_role(
             actor=page.actor, membership=membership, role=form.cleaned_data["role"]
         ),
@@ -270,15 +277,19 @@ def render_team(page: PageContext, *, invite: InviteMemberForm | None = None) ->
         "invite": invite
         or InviteMemberForm(choices=choices(page), initial={"role": Role.DEVELOPER}),
     }
-    refused = invite is not None and invite.errors
-    return page.render("console/team.html", context, status=400 if refused else 200)
+    return page.render("console/team.html", context, status_of(invite))
+
+
+def role_form(page: PageContext, membership: Membership) -> MemberRoleChangeForm:
+    """Return the form with a member's present role."""
+    return MemberRoleChangeForm(choices=choices(page), initial={"role": membership.role})
 
 
 def render_member(
     page: PageContext,
     membership: Membership,
     *,
-    role: MemberRoleForm | None = None,
+    role: MemberRoleChangeForm | None = None,
     remove: RemoveMemberForm | None = None,
 ) -> HttpResponse:
     """Return the page of a member, with the forms as they were submitted."""
@@ -291,9 +302,8 @@ def render_member(
         "is_self": is_self,
         "may_change": may_change(page, membership),
         "may_remove": is_self or may_change(page, membership),
-        "role": role or MemberRoleForm(choices=choices(page), initial={"role": membership.role}),
+        "role": role or role_form(page, membership),
         "remove": remove
         or RemoveMemberForm(seat=membership, heirs=transfer_targets(page, membership)),
     }
-    refused = (role and role.errors) or (remove and remove.errors)
-    return page.render("console/member.html", context, status=400 if refused else 200)
+    return page.render("console/member.html", context, status_of(role, remove))

@@ -18,11 +18,12 @@ from django.views.decorators.http import require_POST
 
 from control.egress import URL_MAX
 from control.errors import Conflict, NotPermitted
+from control.forms import VersionedForm
 from control.permissions import Permission
 from control.webhooks import selectors, services
 from control.webhooks.models import DESCRIPTION_MAX, EVENT_TYPES, WebhookEndpoint
 from web.console.base import PageContext, console_page
-from web.console.forms import apply_or_form_error
+from web.console.forms import apply_or_form_error, save_edit, status_of
 
 
 class WebhookEndpointForm(forms.Form):
@@ -54,6 +55,10 @@ class WebhookEndpointForm(forms.Form):
             {"name": name, "meaning": meaning, "is_chosen": name in chosen}
             for name, meaning in EVENT_TYPES.items()
         ]
+
+
+class WebhookEndpointChangeForm(WebhookEndpointForm, VersionedForm):
+    """The settings of an existing endpoint."""
 
 
 class WebhookDeleteForm(forms.Form):
@@ -123,9 +128,11 @@ def webhook(page: PageContext, endpoint_id: str) -> HttpResponse:
 def webhook_update(page: PageContext, endpoint_id: str) -> HttpResponse:
     """Change an endpoint's URL, description and event types."""
     found = endpoint_of(page, endpoint_id)
-    form = WebhookEndpointForm(page.request.POST)
-    if form.is_valid() and apply_or_form_error(
+    form = WebhookEndpointChangeForm(page.request.POST)
+    if save_edit(
         form,
+        page.organization.id,
+        lambda: change_form(endpoint_of(page, endpoint_id)),
         lambda: services.update_endpoint(actor=page.actor, endpoint=found, **form.cleaned_data),
     ):
         messages.success(page.request, gettext("The endpoint is changed."))
@@ -240,20 +247,25 @@ def said(
     return redirect(page.url("webhook", endpoint.id))
 
 
+def change_form(endpoint: WebhookEndpoint) -> WebhookEndpointChangeForm:
+    """Return the form with an endpoint's present settings."""
+    fields = ("url", "description", "event_types")
+    return WebhookEndpointChangeForm(initial={name: getattr(endpoint, name) for name in fields})
+
+
 def render_endpoint(
     page: PageContext,
     endpoint: WebhookEndpoint,
     *,
-    form: WebhookEndpointForm | None = None,
+    form: WebhookEndpointChangeForm | None = None,
     delete: WebhookDeleteForm | None = None,
 ) -> HttpResponse:
     """Return the page of an endpoint, with the forms as they were submitted."""
-    initial = {name: getattr(endpoint, name) for name in ("url", "description", "event_types")}
     log = Paginator(selectors.deliveries(endpoint), PAGE_SIZE)
     shown = log.get_page(page.request.GET.get("log"))
     context = {
         "endpoint": endpoint,
-        "form": form or WebhookEndpointForm(initial=initial),
+        "form": form or change_form(endpoint),
         "delete": delete or WebhookDeleteForm(endpoint=endpoint),
         "log": shown,
         "rows": [
@@ -262,5 +274,4 @@ def render_endpoint(
         ],
         "secret_count": len(selectors.valid_secrets(endpoint, timezone.now())),
     }
-    refused = (form and form.errors) or (delete and delete.errors)
-    return page.render("console/webhook.html", context, status=400 if refused else 200)
+    return page.render("console/webhook.html", context, status_of(form, delete))

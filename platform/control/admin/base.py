@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from django.contrib import messages
+from django.contrib.admin.options import BaseModelAdmin
 from django.contrib.admin.utils import quote
 from django.contrib.postgres.fields import ArrayField
 from django.db.models import Model
@@ -14,14 +15,16 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.generic.base import ContextMixin, TemplateResponseMixin, View
-from unfold.admin import ModelAdmin
+from unfold.admin import ModelAdmin, TabularInline
 from unfold.views import UnfoldModelAdminViewMixin
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from control.admin.fields import DollarsMixin, LinesField
 from control.errors import NotPermitted, ServiceError
+from control.forms import VERSION, VersionedForm
 from control.permissions import Actor, UserLike
 from control.request_context import bind_log_ids
+from control.versions import lock_edits
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -36,7 +39,59 @@ def operator(request: HttpRequest) -> Actor:
     return actor
 
 
-class OperatorAdmin(DollarsMixin, ModelAdmin):
+class VersionedModelForm(VersionedForm, ModelForm):
+    """The form of a row, which is refused if it was made from another version of the row."""
+
+    def clean(self) -> dict[str, Any] | None:
+        """Compare an existing row's form with the row, once no other edit of it is under way."""
+        cleaned = super().clean()
+        row = self.instance
+        if not row._state.adding and not self.errors and self.has_changed():
+            lock_edits(getattr(row, "organization_id", None) or row.pk)
+            self.is_current(type(self)(instance=type(row)._default_manager.get(pk=row.pk)))
+        return cleaned
+
+
+class VersionedAdmin(BaseModelAdmin):
+    """Pages and tables of rows whose forms have the version of the row."""
+
+    form = VersionedModelForm
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return the fields without the version, which `get_fieldsets` adds."""
+        return [name for name in super().get_fields(request, obj) if name != VERSION]
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return the fields, with the hidden version of rows that exist and may be changed."""
+        fieldsets = super().get_fieldsets(request, obj)
+        is_versioned = issubclass(self.form, VersionedForm)
+        if obj is None or not is_versioned or not self.has_change_permission(request, obj):
+            return fieldsets
+        (name, options), *rest = fieldsets
+        return [(name, {**options, "fields": (*options["fields"], VERSION)}), *rest]
+
+
+class VersionedInline(VersionedAdmin, TabularInline):
+    """A table of rows that are changed on the page of another row."""
+
+
+class ReadOnlyInline(TabularInline):
+    """Read-only rows of a related table. Saving the page leaves them alone."""
+
+    extra = 0
+    can_delete = False
+    hide_title = True
+
+    def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Return False: the inline is read-only."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Return False: the inline is read-only."""
+        return False
+
+
+class OperatorAdmin(VersionedAdmin, DollarsMixin, ModelAdmin):
     """Pages that write through services: subclasses call these in `add_row` and `change_row`."""
 
     formfield_overrides = {
@@ -66,12 +121,16 @@ class OperatorAdmin(DollarsMixin, ModelAdmin):
         obj.__dict__.update(row.__dict__)
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Show a service error as a message on the same page; nothing was changed."""
+        """Show a service error as a message on the same page, and a stale form with both values;
+        nothing was changed."""
         try:
-            return super().changeform_view(request, *args, **kwargs)
+            response: HttpResponse = super().changeform_view(request, *args, **kwargs)
         except ServiceError as error:
             messages.error(request, error.message)
             return redirect(request.get_full_path())
+        if _is_stale(getattr(response, "context_data", None) or {}):
+            response.status_code = 409
+        return response
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """Rows are never deleted: services end or revoke them."""
@@ -95,6 +154,14 @@ class OperatorAdmin(DollarsMixin, ModelAdmin):
                 messages.error(request, f"{row}: {error.message}")
             else:
                 messages.success(request, done % {"row": row})
+
+
+def _is_stale(page: dict[str, Any]) -> bool:
+    """Return whether a form of an admin page, or a row of its tables, was refused as stale."""
+    forms = [page["adminform"].form] if "adminform" in page else []
+    for table in page.get("inline_admin_formsets", ()):
+        forms += table.formset.forms
+    return any(getattr(form, "is_stale", False) for form in forms)
 
 
 class ReadOnlyAdmin(OperatorAdmin):

@@ -48,7 +48,11 @@ def error_response(error: Exception) -> Response | None:
 def _(error: ServiceError) -> Response:
     seconds = error.retry_after_seconds
     headers = {} if seconds is None else {"Retry-After": str(seconds)}
-    return _response(error.status, error.message, error.param, error.code, headers)
+    if error.version is not None:
+        headers["ETag"] = f'"{error.version}"'
+    return _response(
+        error.status, error.message, error.param, error.code, headers, metadata=error.metadata
+    )
 
 
 @error_response.register
@@ -89,8 +93,11 @@ def _response(
     param: str | None,
     code: str | None,
     headers: dict[str, str] | None = None,
+    *,
+    metadata: dict[str, Any] | None = None,
 ) -> Response:
-    body = error_body(message, KINDS.get(status, "api_error"), param=param, code=code)
+    kind = KINDS.get(status, "api_error")
+    body = error_body(message, kind, param=param, code=code, metadata=metadata)
     return Response(body, status=status, headers=headers)
 
 

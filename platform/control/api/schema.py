@@ -6,6 +6,7 @@ from drf_spectacular.openapi import AutoSchema
 
 from control.api.idempotency import PARAMETER
 from control.api.serializers import ClosedSerializer, ErrorBodySerializer
+from control.api.versions import ETAG, IF_MATCH
 
 PREFIX = "/api/v1/"
 VERBS = {
@@ -39,8 +40,13 @@ class Schema(AutoSchema):
     _is_unnamed = False
 
     def get_override_parameters(self) -> list[Any]:
-        """Return the parameters that every POST takes."""
-        return [PARAMETER] if self.method == "POST" else []
+        """Return the parameters that every POST takes, and those of versioned views."""
+        if self.method == "POST":
+            return [PARAMETER]
+        if not getattr(self.view, "is_versioned", False):
+            return []
+        of_edits = [IF_MATCH, ETAG]
+        return {"GET": [ETAG], "PATCH": of_edits, "PUT": of_edits}.get(self.method, [])
 
     def get_operation_id(self) -> str:
         """Return an id derived from the URL, for views that set none themselves: the nouns and

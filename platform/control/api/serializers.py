@@ -28,12 +28,13 @@ class ClosedSerializer(serializers.Serializer[Any]):
 
 
 class ErrorSerializer(serializers.Serializer[Any]):
-    """The four keys of an error."""
+    """The four keys of an error; some errors have facts in `metadata` too."""
 
     message = serializers.CharField()
     type = serializers.CharField()
     param = serializers.CharField(allow_null=True)
     code = serializers.CharField(allow_null=True)
+    metadata = serializers.DictField(required=False)
 
 
 class ErrorBodySerializer(serializers.Serializer[Any]):

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from control.accounts.models import NAME_MAX
 from control.api.idempotency import idempotent
 from control.api.serializers import ClosedSerializer
+from control.api.versions import versioned
 from control.api_keys import selectors, services
 from control.api_keys.models import SCOPES, ApiKey
 from control.db.states import CredentialState
@@ -131,6 +132,7 @@ class ApiKeyList(GenericAPIView[ApiKey]):
         return Response({**ApiKeySerializer(key).data, "secret": secret}, status=201)
 
 
+@versioned(ApiKeyFieldsSerializer)
 class ApiKeyDetail(GenericAPIView[ApiKey]):
     """One API key."""
 

@@ -13,11 +13,10 @@ from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
-from unfold.admin import TabularInline
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminTextInputWidget
 
-from control.admin.base import OperatorAdmin, ReadOnlyAdmin, row_url
+from control.admin.base import OperatorAdmin, ReadOnlyAdmin, ReadOnlyInline, row_url
 from control.admin.decisions import Decision, decide
 from control.admin.fields import indented
 from control.catalog import selectors, services
@@ -52,24 +51,19 @@ class VariantAdminMixin(OperatorAdmin):
         return super().formfield_for_foreignkey(db_field, request, **options)
 
 
-class VariantInline(TabularInline):
-    """The variants of a model, read-only."""
+class VariantInline(ReadOnlyInline):
+    """The variants of a model."""
 
     model = Variant
     fields = ("precision", "weights", "context_tokens", "size", "published_at")
-    readonly_fields = fields
-    extra = 0
-    can_delete = False
+    readonly_fields = ("size",)
+    hide_title = False
     show_change_link = True
 
     @admin.display(description=_("Size"))
     def size(self, row: Variant) -> str:
         """Return the size of the weights."""
         return _size(row.size_bytes)
-
-    def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Refuse: variants are added on their own page."""
-        return False
 
 
 @admin.register(Model)

@@ -14,6 +14,7 @@ from control.api.operator_views import (
     RowIdField,
     RowSerializer,
 )
+from control.api.versions import versioned
 from control.catalog import selectors, services
 from control.catalog.fleet_status import fleet_status
 from control.catalog.models import Deployment, DeploymentState, Model, Variant
@@ -138,6 +139,7 @@ class AdminModelList(OperatorApiView):
         return self.shown(services.create_model(actor=self.actor, **values), status=201)
 
 
+@versioned(AdminModelChangesSerializer)
 class AdminModelDetail(OperatorApiView):
     """One model."""
 
@@ -176,6 +178,7 @@ class AdminVariantList(OperatorApiView):
         return self.shown(services.create_variant(actor=self.actor, **values), status=201)
 
 
+@versioned(AdminVariantChangesSerializer)
 class AdminVariantDetail(OperatorApiView):
     """One variant."""
 
@@ -280,6 +283,7 @@ class AdminDeploymentList(OperatorApiView):
         return self.shown(services.create_deployment(actor=self.actor, **values), status=201)
 
 
+@versioned(AdminDeploymentChangesSerializer)
 class AdminDeploymentDetail(OperatorApiView):
     """One deployment."""
 

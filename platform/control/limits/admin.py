@@ -7,9 +7,8 @@ from django.db.models import Count, Model, QuerySet
 from django.forms import BaseInlineFormSet, ModelForm
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
-from unfold.admin import TabularInline
 
-from control.admin.base import OperatorAdmin, ReadOnlyAdmin, operator
+from control.admin.base import OperatorAdmin, ReadOnlyAdmin, VersionedInline, operator
 from control.admin.fields import dollars
 from control.limits import rate_limits
 from control.limits.models import (
@@ -38,7 +37,7 @@ class SpendingLimitAdmin(ReadOnlyAdmin):
     limit = dollars("limit_nanos", _("Limit"))
 
 
-class UsageTierModelInline(TabularInline):
+class UsageTierModelInline(VersionedInline):
     """A tier's limits on single models; an emptied row stays and limits nothing."""
 
     model = UsageTierModelLimit

@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control.api.serializers import ClosedSerializer
+from control.api.versions import versioned
 from control.api_keys import selectors as keys
 from control.limits import rate_limits
 from control.limits.live_usage import LimitSubject, LimitUsage, read_usage
@@ -136,6 +137,7 @@ class OwnRateLimits(GenericAPIView[Any]):
         return self.shown(found, owner_id)
 
 
+@versioned(LimitsSerializer, part="limits")
 class ProjectRateLimits(OwnRateLimits):
     """The rate limits of a project."""
 
@@ -153,6 +155,7 @@ class ProjectRateLimits(OwnRateLimits):
         return self.changed(request, found, owner.id)
 
 
+@versioned(LimitsSerializer, part="limits")
 class KeyRateLimits(OwnRateLimits):
     """The rate limits of an API key."""
 

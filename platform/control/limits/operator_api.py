@@ -14,6 +14,7 @@ from control.api.operator_views import (
     RowIdField,
     RowSerializer,
 )
+from control.api.versions import versioned
 from control.audit.operator_access import record_organization_view
 from control.catalog.models import Model
 from control.catalog.selectors import model as any_model
@@ -119,6 +120,7 @@ class UsageTierList(OperatorApiView):
         return self.shown(tier, status=201)
 
 
+@versioned(UsageTierSerializer)
 class UsageTierDetail(OperatorApiView):
     """One usage tier."""
 

@@ -15,11 +15,10 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
-from unfold.admin import TabularInline
 from unfold.decorators import action
 
 from control.accounts.models import User
-from control.admin.base import OperatorAdmin, ReadOnlyAdmin, operator, row_url
+from control.admin.base import OperatorAdmin, ReadOnlyAdmin, ReadOnlyInline, operator, row_url
 from control.admin.decisions import Decision, ReasonForm, decide
 from control.admin.fields import NOTHING, dollars
 from control.organizations.models import Membership, Organization, OrganizationStatus, Project
@@ -38,22 +37,6 @@ LIMIT = _("Spending limit per month")
 # Roles replace groups; addresses, second factors and sessions are private to their users.
 for table in (Group, EmailAddress, Authenticator, UserSession):
     admin.site.unregister(table)
-
-
-class ReadOnlyInline(TabularInline):
-    """Read-only rows of a related table."""
-
-    extra = 0
-    can_delete = False
-    hide_title = True
-
-    def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Return False: the inline is read-only."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Return False: the inline is read-only."""
-        return False
 
 
 class MembershipInline(ReadOnlyInline):

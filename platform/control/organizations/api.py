@@ -12,6 +12,7 @@ from control.accounts.models import EMAIL_MAX, NAME_MAX
 from control.api.idempotency import idempotent
 from control.api.pagination import SequencePagination
 from control.api.serializers import ClosedSerializer
+from control.api.versions import versioned
 from control.audit.api import AuditEventFilterSerializer, AuditEventSerializer
 from control.audit.models import AuditEvent
 from control.audit.pseudonyms import NameResolver
@@ -119,6 +120,7 @@ class OrganizationList(GenericAPIView[Organization]):
         return Response(OrganizationSerializer(organization).data, status=201)
 
 
+@versioned(OrganizationSerializer)
 class OrganizationDetail(GenericAPIView[Organization]):
     """One organization of the caller."""
 
@@ -218,6 +220,7 @@ class ProjectList(GenericAPIView[Project]):
         return Response(ProjectSerializer(project).data, status=201)
 
 
+@versioned(ProjectSerializer)
 class ProjectDetail(GenericAPIView[Project]):
     """One project of an organization."""
 
@@ -325,6 +328,7 @@ class MemberList(GenericAPIView[Membership]):
         return self.get_paginated_response(MemberSerializer(page, many=True).data)
 
 
+@versioned(MemberSerializer)
 class MemberDetail(GenericAPIView[Membership]):
     """One member of an organization."""
 

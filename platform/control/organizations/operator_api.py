@@ -8,6 +8,7 @@ from rest_framework.response import Response
 
 from control.api.idempotency import idempotent
 from control.api.operator_views import OperatorApiView, OperatorSerializer, RowSerializer
+from control.api.versions import versioned
 from control.audit.operator_access import record_organization_view
 from control.forms import REASON_MAX
 from control.organizations import selectors, services
@@ -68,6 +69,7 @@ class AdminOrganizationList(OperatorApiView):
         )
 
 
+@versioned(AdminOrganizationSerializer)
 class AdminOrganizationDetail(OperatorApiView):
     """One customer."""
 
@@ -149,6 +151,7 @@ class ResumeOrganization(OperatorApiView):
         )
 
 
+@versioned(TermsSerializer)
 class OrganizationTerms(OperatorApiView):
     """The terms of a customer."""
 

@@ -15,11 +15,11 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
-from unfold.admin import ModelAdmin, TabularInline
+from unfold.admin import ModelAdmin
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSplitDateTimeWidget, UnfoldAdminTextInputWidget
 
-from control.admin.base import OperatorAdmin, operator, row_url
+from control.admin.base import OperatorAdmin, VersionedInline, operator, row_url
 from control.admin.decisions import decision_page
 from control.admin.fields import DollarsMixin, dollars
 from control.errors import ServiceError
@@ -41,7 +41,7 @@ UNUSUAL = '<strong class="text-red-600 dark:text-red-500">{}</strong>'
 HEADERS = (_("Price per million tokens"), _("Old price"), _("New price"), "")
 
 
-class PriceInline(DollarsMixin, TabularInline):
+class PriceInline(DollarsMixin, VersionedInline):
     """The prices of a book, in dollars per million tokens."""
 
     model = Price

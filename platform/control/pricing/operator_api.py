@@ -13,6 +13,7 @@ from control.api.operator_views import (
     RowIdField,
     RowSerializer,
 )
+from control.api.versions import versioned
 from control.catalog.models import Variant
 from control.organizations.models import Organization
 from control.permissions import Permission
@@ -114,6 +115,7 @@ class PriceBookList(OperatorApiView):
         return self.shown(services.draft_book(actor=self.actor, **values), status=201)
 
 
+@versioned(PriceBookChangesSerializer)
 class PriceBookDetail(OperatorApiView):
     """One price book."""
 

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 
 from control.api.idempotency import idempotent
 from control.api.serializers import ClosedSerializer
+from control.api.versions import versioned
 from control.egress import URL_MAX
 from control.organizations.access import OrganizationAccess, get_access
 from control.permissions import Permission
@@ -119,6 +120,7 @@ class WebhookEndpointList(GenericAPIView[WebhookEndpoint]):
         return Response({**WebhookEndpointSerializer(endpoint).data, "secret": secret}, status=201)
 
 
+@versioned(WebhookEndpointSerializer)
 class WebhookEndpointDetail(GenericAPIView[WebhookEndpoint]):
     """One webhook endpoint."""
 

@@ -12,7 +12,7 @@ from billing.payments.models import AutoTopUp, PaymentMethod
 from billing.payments.models.codes import CODE_MAX
 from billing.payments.services.asking import TOP_UP_MAX_CENTS, TOP_UP_MIN_CENTS
 from billing.payments.services.automatic import CAP_MAX_CENTS
-from control.forms import REASON_MAX, clean_dollars
+from control.forms import REASON_MAX, VersionedForm, clean_dollars
 from serving.contract.money import CENT_NANOS
 
 CHOICES = (1_000, 2_500, 5_000, 10_000, 25_000)
@@ -120,7 +120,7 @@ class InvoiceRequestForm(forms.Form):
     form_id = forms.CharField(widget=forms.HiddenInput, max_length=64, initial=new_form_id)
 
 
-class AutoTopUpForm(forms.Form):
+class AutoTopUpForm(VersionedForm):
     """The settings of automatic top-ups."""
 
     is_on = forms.BooleanField(label=_("Recharge automatically"), required=False)

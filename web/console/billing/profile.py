@@ -14,16 +14,17 @@ from billing.invoicing.models import BillingProfile, ExchangeRate, Paper
 from billing.invoicing.models.parties import TEXT_MAX
 from billing.invoicing.selectors import billing_profile
 from billing.invoicing.services.profiles import set_billing_profile
+from control.forms import VERSION, VersionedForm
 from control.permissions import Permission
 from web.console.base import PageContext, console_page
 from web.console.billing.views import require_money
-from web.console.forms import apply_or_form_error
+from web.console.forms import save_edit, status_of
 
 POSTAL_CODE_MAX = 20
 TAX_ID_MAX = 40
 
 
-class ProfileForm(forms.Form):
+class ProfileForm(VersionedForm):
     """A billing profile; empty fields are left off the invoice. The service validates it."""
 
     legal_name = forms.CharField(
@@ -79,7 +80,7 @@ class ProfileForm(forms.Form):
     @classmethod
     def of(cls, profile: BillingProfile) -> "ProfileForm":
         """Return the form with the profile's values."""
-        initial = {name: getattr(profile, name) for name in cls.base_fields}
+        initial = {name: getattr(profile, name) for name in cls.base_fields if name != VERSION}
         return cls(initial=initial | {"recipients": "\n".join(profile.recipients)})
 
     def clean_recipients(self) -> list[str]:
@@ -91,12 +92,17 @@ class ProfileForm(forms.Form):
 def billing_profile_page(page: PageContext) -> HttpResponse:
     """Show the profile; a POST changes it."""
     require_money(page, Permission.BILLING_WRITE)
-    profile = billing_profile(page.organization)
+
+    def present() -> ProfileForm:
+        return ProfileForm.of(billing_profile(page.organization))
+
     if page.request.method != "POST":
-        return render_profile(page, ProfileForm.of(profile))
+        return render_profile(page, present())
     form = ProfileForm(page.request.POST)
-    if form.is_valid() and apply_or_form_error(
+    if save_edit(
         form,
+        page.organization.id,
+        present,
         lambda: set_billing_profile(
             organization=page.organization, actor=page.actor, changes=form.cleaned_data
         ),
@@ -111,4 +117,4 @@ def billing_profile_page(page: PageContext) -> HttpResponse:
 def render_profile(page: PageContext, form: ProfileForm) -> HttpResponse:
     """Return the page with the form as it was submitted."""
     context = {"form": form, "profile": billing_profile(page.organization)}
-    return page.render("console/billing/profile.html", context, 400 if form.errors else 200)
+    return page.render("console/billing/profile.html", context, status_of(form))

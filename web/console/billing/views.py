@@ -37,7 +37,7 @@ from web.console.billing.forms import (
 )
 from web.console.billing.payments import payment_rows
 from web.console.binding_limit import binding_limit_view
-from web.console.forms import apply_or_form_error
+from web.console.forms import apply_or_form_error, save_edit, status_of
 from web.console.past_due import notice_of
 
 POLL_SECONDS = 3
@@ -101,8 +101,10 @@ def billing_payment(page: PageContext, payment_id: str) -> HttpResponse:
 def billing_automatic(page: PageContext) -> HttpResponse:
     """Set automatic top-ups."""
     form = AutoTopUpForm(page.request.POST)
-    if form.is_valid() and apply_or_form_error(
+    if save_edit(
         form,
+        page.organization.id,
+        lambda: AutoTopUpForm.of(selectors.auto_top_up(page.organization.id)),
         lambda: set_auto_top_up(
             organization=page.organization,
             actor=page.actor,
@@ -247,9 +249,9 @@ def render_billing(
         "invoice": invoice or InvoiceRequestForm(),
         "support_email": settings.CONFIG.support_email,
     }
-    forms = (top_up, automatic, code, invoice)
-    refused = any(form is not None and form.errors for form in forms)
-    return page.render("console/billing/billing.html", context, status=400 if refused else 200)
+    return page.render(
+        "console/billing/billing.html", context, status_of(top_up, automatic, code, invoice)
+    )
 
 
 def confirm(page: PageContext, form: TopUpForm, quote: TopUpQuote) -> HttpResponse:

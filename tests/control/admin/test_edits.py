@@ -1,0 +1,149 @@
+"""Every form of the admin that changes a row carries the version that it was made from; and a
+model that has variants is saved."""
+
+from datetime import date
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib import admin
+from django.test import Client
+
+from billing.invoicing.models import BillingProfile, ExchangeRate, LegalEntity, TaxRate
+from control.accounts.models import User
+from control.admin.base import row_url
+from control.catalog.models import Model
+from control.drafts.origin import FIELD
+from control.forms import VERSION
+from control.limits.models import RateLimitOverride, UsageTierModelLimit
+from control.pricing.models import Price
+from tests.fixtures.database import let_transaction_last
+from tests.fixtures.furnished import furnish
+from tests.fixtures.html_forms import form_to
+from tests.fixtures.operator_tokens import make_operator
+from tests.fixtures.organizations import make_organization
+from tests.fixtures.paying import in_place_of_stripe
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+EDITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "catalog.model": ({"name": "Alpha"}, {"description": "Mine"}),
+    "catalog.variant": ({"size_bytes": 7}, {"capabilities": "tools"}),
+    "catalog.deployment": ({"hourly_cost_nanos": "2.5"}, {"engine_arguments": "--a\n--b"}),
+    "pricing.pricebook": ({"prices-0-input_nanos": "0.25"}, {"name": "Mine"}),
+    "limits.usagetier": ({"service_tiers": ["default"]}, {"name": "Mine"}),
+    "limits.ratelimitoverride": ({"requests_per_minute": 7}, {"concurrent_requests": 9}),
+    "organizations.organization": ({"name": "Alpha"}, {"weight": 7}),
+    "operators.operator": ({"operator_role": "viewer"}, {"operator_role": "catalog"}),
+    "invoicing.legalentity": ({"name": "Alpha"}, {"footer": "Mine"}),
+    "invoicing.billingprofile": ({"city": "Bonn"}, {"recipients": "ada@acme.example"}),
+    "invoicing.taxrate": ({"rate_basis_points": 700}, {"name": "Mine"}),
+    "invoicing.exchangerate": ({"micros": 930_000}, {"as_of": "2026-02-02"}),
+    "collection.scheduledstep": ({"days": 77}, {"kind": "suspend"}),
+    "collection.settings": ({"min_cents": 77}, {"hour": 7}),
+}
+"""What an earlier tab changes of a row, and what a later one does."""
+
+
+@pytest.fixture
+def operator(monkeypatch: pytest.MonkeyPatch) -> Client:
+    """An owner's browser, with a row of most models."""
+    let_transaction_last()
+    monkeypatch.setattr(settings, "CONFIG", settings.CONFIG)
+    with in_place_of_stripe(settings, monkeypatch) as double:
+        org = make_organization()
+        ids = furnish(org, double)
+    make_operator("support")
+    UsageTierModelLimit.objects.create(tier_id=ids["tier_id"], model_id=ids["model_id"])
+    RateLimitOverride.objects.create(organization=org.organization, requests_per_minute=5)
+    BillingProfile.objects.get_or_create(organization=org.organization)
+    LegalEntity.objects.get_or_create(name="Penstock", defaults={"country": "DE"})
+    TaxRate.objects.create(country="DE", name="VAT", rate_basis_points=1900)
+    ExchangeRate.objects.create(currency="EUR", micros=920_000, as_of=date(2026, 1, 1))
+    client = Client()
+    client.force_login(User.objects.create_superuser("owner@penstock.example"))
+    return client
+
+
+def rows() -> dict[str, Any]:
+    """Return a row of each model that the admin has a page of."""
+    found = {}
+    for model in admin.site._registry:
+        queryset = model._default_manager.all()
+        if model is Price.book.field.related_model:
+            queryset = queryset.filter(published_at=None)
+        if model._meta.label_lower == "operators.operator":
+            queryset = queryset.filter(operator_role="support")
+        if row := queryset.first():
+            found[model._meta.label_lower] = row
+    return found
+
+
+def url_of(row: Any) -> str:
+    label = f"admin:{row._meta.app_label}_{row._meta.model_name}_change"
+    return row_url(label, row.pk)
+
+
+def held(client: Client, row: Any) -> dict[str, list[str]]:
+    url = url_of(row)
+    return form_to(client.get(url).content, url).values
+
+
+def as_lists(fields: dict[str, Any]) -> dict[str, list[str]]:
+    return {
+        name: value if isinstance(value, list) else [str(value)] for name, value in fields.items()
+    }
+
+
+def test_the_older_of_two_tabs_is_told_and_loses_nothing(operator: Client) -> None:
+    versioned = set()
+    for label, row in rows().items():
+        url = url_of(row)
+        page = operator.get(url)
+        if b'name="_save"' not in page.content:
+            continue
+        versioned.add(label)
+        older = form_to(page.content, url).values
+        assert VERSION in older, label
+        theirs, mine = map(as_lists, EDITS[label])
+        first = operator.post(url, older | theirs)
+        assert first.status_code == 302, (label, errors(first))
+        saved = held(operator, row)
+        assert {name: saved[name] for name in theirs} == theirs, label
+        refused = operator.post(url, older | mine)
+        page = refused.content.decode()
+        assert (refused.status_code, page.count("Now: ")) == (409, 1), label
+        assert visible(held(operator, row)) == visible(saved), label
+        shown = form_to(refused.content, url).values
+        assert visible(shown) == visible(saved | mine), label
+        again = operator.post(url, shown)
+        assert again.status_code == 302, (label, errors(again))
+        now = held(operator, row)
+        wanted = theirs | mine
+        assert {name: now[name] for name in wanted} == wanted, label
+    assert versioned == EDITS.keys()
+
+
+def visible(values: dict[str, list[str]]) -> dict[str, list[str]]:
+    return {
+        name: value
+        for name, value in values.items()
+        if not name.endswith((FIELD, VERSION)) and not name.startswith("initial-")
+    }
+
+
+def errors(reply: Any) -> Any:
+    if reply.context is None:
+        return reply.content
+    return reply.context["adminform"].form.errors, [
+        (each.formset.errors, each.formset.non_form_errors())
+        for each in reply.context["inline_admin_formsets"]
+    ]
+
+
+def test_a_model_that_has_variants_is_saved(operator: Client) -> None:
+    model = Model.objects.filter(variants__isnull=False).first()
+    for changes in ({"name": "Renamed"}, {"description": "New"}, {}):
+        reply = operator.post(url_of(model), held(operator, model) | changes)
+        assert reply.status_code == 302, errors(reply)
+    model.refresh_from_db()
+    assert (model.name, model.description) == ("Renamed", "New")

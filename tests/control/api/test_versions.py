@@ -1,0 +1,121 @@
+"""Every PATCH of the management API takes the version that it was made from, and refuses a stale
+one with the values that changed."""
+
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.test import Client
+
+from control.api_keys.models import ApiKey
+from tests.fixtures.database import let_transaction_last
+from tests.fixtures.furnished import furnish
+from tests.fixtures.openapi import openapi_document
+from tests.fixtures.operations import ADMIN, AUTO_TOP_UP, ORGANIZATION
+from tests.fixtures.operator_tokens import make_operator, make_token
+from tests.fixtures.organizations import make_organization
+from tests.fixtures.paying import in_place_of_stripe
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+EDITS: dict[str, dict[str, Any]] = {
+    f"PATCH {ORGANIZATION}": {"name": "New"},
+    f"PATCH {ORGANIZATION}/projects/{{project_id}}": {"allowed_origins": ["https://a.example"]},
+    f"PATCH {ORGANIZATION}/projects/{{project_id}}/rate-limits": {"requests_per_minute": 7},
+    f"PATCH {ORGANIZATION}/api-keys/{{key_id}}": {"allowed_models": ["small"]},
+    f"PATCH {ORGANIZATION}/api-keys/{{key_id}}/rate-limits": {"concurrent_requests": 7},
+    f"PATCH {ORGANIZATION}/members/{{member_id}}": {"role": "developer"},
+    f"PATCH {ORGANIZATION}/webhook-endpoints/{{endpoint_id}}": {"description": "New"},
+    f"PATCH {ORGANIZATION}/spending-limits/{{limit_id}}": {"limit_nanos": 7 * 10**9},
+    f"PATCH {ORGANIZATION}/alert-settings": {"low_runway_days": 9},
+    f"PATCH {ORGANIZATION}/billing-profile": {"city": "Bonn"},
+    f"PATCH {ORGANIZATION}/payment-methods/{{method_id}}": {"is_default": True},
+    f"PUT {ORGANIZATION}/auto-recharge": AUTO_TOP_UP | {"amount_cents": 7000},
+    f"PATCH {ADMIN}/models/{{model_id}}": {"name": "New"},
+    f"PATCH {ADMIN}/variants/{{variant_id}}": {"size_bytes": 777},
+    f"PATCH {ADMIN}/deployments/{{deployment_id}}": {"slots": 7},
+    f"PATCH {ADMIN}/price-books/{{book_id}}": {"name": "New"},
+    f"PATCH {ADMIN}/usage-tiers/{{tier_id}}": {"name": "New"},
+    f"PATCH {ADMIN}/organizations/{{organization_id}}": {"name": "Newer"},
+    f"PATCH {ADMIN}/organizations/{{organization_id}}/terms": {"weight": 7},
+}
+"""A change of each thing that has a version."""
+ALREADY_SO = {f"PATCH {ORGANIZATION}/payment-methods/{{method_id}}"}
+"""The only payment method is the default already."""
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch):
+    """Return a function that calls an operation as who may do everything."""
+    let_transaction_last()
+    monkeypatch.setattr(settings, "CONFIG", settings.CONFIG)
+    with in_place_of_stripe(settings, monkeypatch) as double:
+        org, client = make_organization(), Client()
+        ids = furnish(org, double)
+        client.force_login(org.owner)
+        token = make_token(make_operator())[1]
+
+        def call(label: str, body: Any = None, **headers: str) -> Any:
+            method, path = label.split(" ")
+            bearer = {"authorization": f"Bearer {token}"} if path.startswith(ADMIN) else {}
+            return getattr(client, method.lower())(
+                path.format(**ids),
+                data=body,
+                content_type="application/json",
+                headers=bearer | headers,
+            )
+
+        yield call
+
+
+def test_every_change_is_listed() -> None:
+    paths = openapi_document()["paths"].items()
+    changes = {f"PATCH {path}" for path, methods in paths if "patch" in methods}
+    versioned = {
+        f"{method.upper()} {path}"
+        for path, methods in paths
+        for method, operation in methods.items()
+        if any(each["name"] == "If-Match" for each in operation.get("parameters", ()))
+    }
+    assert versioned == set(EDITS)
+    assert changes <= versioned
+    for label in EDITS:
+        method, path = label.split(" ")
+        of_path = openapi_document()["paths"][path]
+        for operation in (of_path["get"], of_path[method.lower()]):
+            assert "ETag" in operation["responses"]["200"]["headers"], label
+
+
+def test_a_stale_change_is_refused_and_told(api) -> None:
+    for label, body in EDITS.items():
+        show = f"GET {label.split(' ')[1]}"
+        first = api(show).headers["etag"]
+        edited = api(label, body, if_match=first)
+        assert edited.status_code == 200, (label, edited.content)
+        newer, shown = edited.headers["etag"], api(show)
+        assert newer == shown.headers["etag"], label
+        [name] = [each for each in body if body.get(each) != AUTO_TOP_UP.get(each)]
+        stale = first
+        if label in ALREADY_SO:
+            stale = f'"{name}:000000000000"'
+        else:
+            assert newer != first, label
+        refused = api(label, body, if_match=f'"else", W/{stale}')
+        error = refused.json()["error"]
+        now = shown.json().get("limits", shown.json())[name]
+        assert refused.status_code == 409, label
+        assert (error["code"], error["type"]) == ("stale_version", "conflict"), label
+        refused = api(label, body, if_match=stale)
+        error = refused.json()["error"]
+        assert (error["param"], error["metadata"]) == (name, {"changed": {name: now}}), label
+        assert refused.headers["etag"] == newer, label
+        assert api(show).headers["etag"] == newer, label
+        for accepted in (newer, f"W/{newer}", f"{stale}, {newer}", "*"):
+            assert api(label, body, if_match=accepted).status_code == 200, (label, accepted)
+        assert api(label, body).status_code == 200, label
+
+
+def test_a_use_of_a_key_does_not_make_its_version_stale(api) -> None:
+    label = f"PATCH {ORGANIZATION}/api-keys/{{key_id}}"
+    version = api(label, {"name": "Old"}).headers["etag"]
+    ApiKey.objects.update(last_used_at="2026-01-01T00:00:00Z")
+    assert api(label, {"name": "New"}, if_match=version).status_code == 200
