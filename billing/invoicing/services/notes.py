@@ -16,6 +16,7 @@ from billing.invoicing.amounts import share_of
 from billing.invoicing.announcing import announce_credit_note
 from billing.invoicing.models import CreditNote, CreditNoteLine, Invoice, InvoiceLine
 from billing.invoicing.models.documents import new_credit_note_id
+from billing.invoicing.printable import require_printable
 from billing.invoicing.selectors import credit_note_by_key, invoice_by_id, standing
 from billing.invoicing.services.finalizing import next_number
 from billing.invoicing.services.settling import allot, settle
@@ -196,6 +197,7 @@ def _check(idempotency_key: str, reason: str) -> None:
     if not 0 < len(reason.strip()) <= REASON_MAX:
         message = f"reason has {len(reason.strip())} characters; wanted 1 to {REASON_MAX}."
         raise InvalidValue(message, param="reason")
+    require_printable({"reason": reason})
 
 
 def _record(note: CreditNote, actor: Actor) -> None:

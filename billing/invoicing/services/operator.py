@@ -8,6 +8,7 @@ from django.db import transaction
 
 from billing.invoicing.models import ExchangeRate, LegalEntity, TaxRate
 from billing.invoicing.models.parties import RATE_MAX, TEXT_MAX
+from billing.invoicing.printable import require_printable, require_printable_entity
 from billing.invoicing.services.profiles import country_code, plain_text
 from billing.invoicing.tax import calculator
 from billing.invoicing.typeset.pdf import is_picture
@@ -64,6 +65,7 @@ def save_tax_rate(
         message = f"rate_basis_points is {row.rate_basis_points}; wanted 0 to {RATE_MAX}."
         raise InvalidValue(message, param="rate_basis_points")
     row.region = plain_text(row.region, TEXT_MAX, "region")
+    require_printable({"name": row.name})
     others = TaxRate.objects.filter(
         country=row.country, region__iexact=row.region, starts_on=row.starts_on
     )
@@ -98,6 +100,7 @@ def set_exchange_rate(*, actor: Actor, currency: str, micros: int, as_of: date) 
 
 
 def _check_entity(row: LegalEntity, values: dict[str, Any]) -> None:
+    require_printable_entity(values)
     if "country" in values:
         values["country"] = country_code(values["country"])
     if values.get("logo_svg") and not is_picture(values["logo_svg"]):

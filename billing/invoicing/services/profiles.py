@@ -12,6 +12,7 @@ from django.db import transaction
 from billing.invoicing.countries import COUNTRIES
 from billing.invoicing.models import BillingProfile, ExchangeRate, LegalEntity, Paper
 from billing.invoicing.models.parties import TERMS_DAYS_MAX, TEXT_MAX
+from billing.invoicing.printable import require_printable_profile
 from billing.invoicing.selectors import billing_profile
 from billing.invoicing.tax_ids import checked_tax_id
 from control.accounts.models import EMAIL_MAX
@@ -41,7 +42,7 @@ def set_billing_profile(
     """Change fields of a billing profile; later documents carry them, final ones stay.
 
     Raises ObjectNotFound, NotPermitted (terms and legal entity are the operator's to set),
-    InvalidValue naming the field.
+    InvalidValue naming the field, also for characters that cannot be printed.
     """
     require(actor, organization.id, Permission.BILLING_WRITE)
     for name in OF_THE_OPERATOR:
@@ -52,6 +53,7 @@ def set_billing_profile(
     profile = billing_profile(organization)
     for name, value in _checked(profile, dict(changes)).items():
         setattr(profile, name, value)
+    require_printable_profile(profile)
     profile.save()
     audit.record(
         actor=actor,

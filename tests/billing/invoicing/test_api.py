@@ -131,6 +131,8 @@ def test_a_profile_is_changed_field_by_field(org):
         {"recipients": ["a@b.example"] * 21},
         {"legal_name": "a\x00b"},
         {"legal_name": "x" * 201},
+        {"legal_name": "Papyri 𓀀"},
+        {"city": "བོད"},
         {"paper": "a5"},
         {"terms_days": 90},
         {"organization_id": "org_other"},

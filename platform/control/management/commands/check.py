@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from importlib.util import find_spec
 from typing import Any
 
 import redis
@@ -44,7 +45,7 @@ class Command(CheckCommand):
         if not options["deploy"]:
             super().handle(*app_labels, **options)
             return
-        found = [*flaws(settings.CONFIG), *_database_flaws(), *_redis_flaws()]
+        found = [*flaws(settings.CONFIG), *_database_flaws(), *_redis_flaws(), *_font_flaws()]
         found.sort(key=lambda flaw: flaw.level)
         if options["json"]:
             self.stdout.write(json.dumps([asdict(flaw) for flaw in found], indent=2))
@@ -85,6 +86,13 @@ def _operator_flaws() -> Iterator[Flaw]:
     if len(owners) < 2:
         words = f"have {len(owners)} owner: who loses the factor loses the platform"
         yield Flaw("should", "operators", words)
+
+
+def _font_flaws() -> Iterator[Flaw]:
+    """Billing refuses names that no font of its documents has; these fonts are an extra."""
+    if find_spec("manimgx_fonts_cjk") is None:
+        words = "is not installed: no invoice can be made for Chinese, Japanese and Korean names"
+        yield Flaw("should", "penstock[fonts-cjk]", words)
 
 
 def _redis_flaws() -> Iterator[Flaw]:
