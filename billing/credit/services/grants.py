@@ -196,7 +196,7 @@ def reverse_grant(*, actor: Actor, grant_id: str, reason: str, now: datetime) ->
     row = hold_balance(organization_id, now=now)
     grant = grant_with_account(grant_id)
     if grant.reversed_at is not None or grant.closed_at is not None:
-        raise Conflict("The grant is closed already.")
+        raise Conflict("The grant is already closed.")
     nanos = grant.remaining_nanos
     if nanos:
         funding = funding_account(f"grant:{grant.id}")

@@ -71,7 +71,7 @@ def require_closable(period: Period, *, now: datetime) -> None:
             f"{period} has days that are not closed. A day is closed {hours} h after its end."
         )
     if not is_followed(last):
-        raise Conflict(f"{period} is closed, but not all of its usage has been followed yet.")
+        raise Conflict(f"{period} is closed, but not all of its usage has been processed yet.")
 
 
 def invoice_organization(

@@ -112,7 +112,11 @@ def _parts(invoice: Invoice, wanted: Mapping[int, int] | None) -> list[_Part]:
     left = left_to_credit(invoice)
     chosen = {pk: cents for pk, cents in left.items() if cents} if wanted is None else wanted
     if not chosen:
-        raise Conflict("Nothing is left of it to take back." if wanted is None else "No line.")
+        raise Conflict(
+            "Nothing is left of the invoice to credit."
+            if wanted is None
+            else "Choose at least one line."
+        )
     by_id = {line.pk: line for line in invoice.lines.all()}
     parts = []
     for pk, cents in sorted(chosen.items()):
@@ -182,7 +186,10 @@ def _settle(note: CreditNote, invoice: Invoice, now: datetime) -> None:
 
 def _the_same(before: CreditNote, invoice: Invoice, lines: Mapping[int, int] | None) -> CreditNote:
     if before.invoice_id != invoice.id:
-        raise Conflict("The key named a note of another invoice.", code="idempotency_conflict")
+        raise Conflict(
+            "The key was already used for a credit note of another invoice.",
+            code="idempotency_conflict",
+        )
     if lines is not None:
         require_same(
             before.idempotency_key, before.net_cents * CENT_NANOS, sum(lines.values()) * CENT_NANOS

@@ -70,7 +70,7 @@ def save_tax_rate(
         country=row.country, region__iexact=row.region, starts_on=row.starts_on
     )
     if others.exclude(pk=row.pk).exists():
-        raise Conflict("There is a rate of that country, region and day already.")
+        raise Conflict("A rate for that country, region and day already exists.")
     row.save()
     _record(
         actor, "tax_rate.save", "tax_rate", str(row.pk), before=before, after=snapshot(row, values)
@@ -104,13 +104,13 @@ def _check_entity(row: LegalEntity, values: dict[str, Any]) -> None:
     if "country" in values:
         values["country"] = country_code(values["country"])
     if values.get("logo_svg") and not is_picture(values["logo_svg"]):
-        raise InvalidValue("The logo is no SVG that can be printed.", param="logo_svg")
+        raise InvalidValue("The logo is not an SVG that can be printed.", param="logo_svg")
     if "tax_calculator" in values:
         calculator(values["tax_calculator"])
     prefixes = {"number_prefix": row.next_invoice, "credit_note_prefix": row.next_credit_note}
     for name, following in prefixes.items():
         if values.get(name, getattr(row, name)) != getattr(row, name) and following > 1:
-            raise Conflict("Documents with this prefix were given out.", param=name)
+            raise Conflict("Documents with this prefix were already issued.", param=name)
 
 
 def _record(actor: Actor, action: str, kind: str, target_id: str, **details: Any) -> None:

@@ -75,7 +75,7 @@ def plain_text(value: Any, most: int, param: str) -> str:
         message = f"{param} has {len(value)} characters; wanted {most} at most."
         raise InvalidValue(message, param=param)
     if any(unicodedata.category(one) in {"Cc", "Cs"} for one in value):
-        raise InvalidValue(f"{param} has a character that is none to print.", param=param)
+        raise InvalidValue(f"{param} has a character that cannot be printed.", param=param)
     return value.strip()
 
 
@@ -83,7 +83,7 @@ def country_code(value: Any, param: str = "country") -> str:
     """Return a country's code in capitals, empty for none. Raises InvalidValue."""
     code = plain_text(value, 2, param).upper()
     if code and code not in COUNTRIES:
-        raise InvalidValue(f"{code!r} is no country; wanted two letters such as DE.", param=param)
+        raise InvalidValue(f"{code!r} is not a country; enter two letters such as DE.", param=param)
     return code
 
 
@@ -111,7 +111,7 @@ def _checked(profile: BillingProfile, changes: dict[str, Any]) -> dict[str, Any]
 def _currency(value: Any) -> str:
     code = plain_text(value, 3, "currency").upper()
     if code != "USD" and not ExchangeRate.objects.filter(currency=code).exists():
-        raise InvalidValue(f"{code!r} is no currency that invoices are told in.", param="currency")
+        raise InvalidValue(f"Invoices cannot show amounts in {code!r}.", param="currency")
     return code
 
 
@@ -124,7 +124,9 @@ def _recipients(value: Any) -> list[str]:
         try:
             validate_email(address)
         except ValidationError as error:
-            raise InvalidValue(f"{address!r} is no e-mail address.", param="recipients") from error
+            raise InvalidValue(
+                f"{address!r} is not an email address.", param="recipients"
+            ) from error
     return list(dict.fromkeys(found))
 
 

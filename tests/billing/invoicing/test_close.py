@@ -292,7 +292,7 @@ def test_months_are_closed_in_order(customer, price):
     use(customer, price, AFTER)
     use(customer, price, december)
     finish_month(january)
-    with pytest.raises(Conflict, match="2026-11 is to be closed first"):
+    with pytest.raises(Conflict, match="Close 2026-11 first"):
         close(january, parse_period("2026-12"))
     assert close(january, NOVEMBER).is_finished
     assert close(january, parse_period("2026-12")).is_finished
