@@ -245,7 +245,7 @@ class CaseAdmin(ReadOnlyAdmin):
     reinstate = deciding(
         _("Reinstate"),
         _(
-            "Service is as before, and collection pauses until the day has passed, or for a week if"
+            "Service is restored, and collection pauses until the day has passed, or for a week if"
             " you name no day. After that, limiting and suspending follow again."
         ),
         operator.reinstate,
@@ -258,7 +258,7 @@ class CaseAdmin(ReadOnlyAdmin):
         """Give the debt up."""
         owed = dollars(selectors.debt(unquote(object_id), timezone.now()).cents)
         words = gettext(
-            "%(amount)s of debt is given up and posted as a loss. A limited or suspended service"
+            "%(amount)s of debt is written off as a loss. A limited or suspended service"
             " stays so until you reinstate it."
         ) % {"amount": owed}
         decision = Decision(_("Write off"), words, ReasonForm, operator.write_off)

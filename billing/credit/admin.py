@@ -191,11 +191,10 @@ class PaymentAdmin(OnceAdmin):
 
 
 REFUND = _("Prepaid credit is paid back, as far as it is unspent and not held by gateways.")
-WRITE_OFF = _("The debt is given up; the balance rises by the amount.")
+WRITE_OFF = _("The debt is written off; the balance rises by the amount.")
 CREDIT_NOTE = _(
-    "Revenue is given back: it settles debt first, and the rest becomes prepaid credit. To give"
-    " back what is on an invoice, issue a credit note on the invoice's page: it comes with a"
-    " document."
+    "Revenue is reversed: it settles debt first, and the rest becomes prepaid credit. To credit"
+    " what is on an invoice, issue a credit note on the invoice's page: it comes with a document."
 )
 
 

@@ -85,7 +85,7 @@ def cancel_replay(*, actor: Actor, run: ReplayRun, now: datetime) -> ReplayRun:
     require_operator(actor, Permission.FINANCE_WRITE)
     run = ReplayRun.objects.select_for_update(of=("self",)).select_related("book").get(id=run.id)
     if not run.is_unfinished:
-        raise Conflict(f"The replay is {run.state} already.")
+        raise Conflict(f"The replay is already {run.state}.")
     run.cancelled_at = now
     run.save(update_fields=["cancelled_at"])
     audit.record(
@@ -166,7 +166,7 @@ def _check_days(first_day: date, last_day: date, now: datetime) -> None:
         raise InvalidValue("The period ends before it begins.", param="last_day")
     if last_day > now.astimezone(UTC).date():
         raise InvalidValue(
-            "The period has days to come: only real usage is replayed.", param="last_day"
+            "The period has future days: only real usage is replayed.", param="last_day"
         )
     if (last_day - first_day).days >= DAYS_MAX:
         raise InvalidValue(f"A replay takes at most {DAYS_MAX} days.", param="last_day")

@@ -6,17 +6,22 @@ from datetime import datetime
 from typing import Any
 
 from billing.invoicing.models import CreditNote, Invoice
-from billing.invoicing.printed import day, dollars
+from billing.invoicing.printed import (
+    credit_note_totals,
+    credited_to,
+    day,
+    dollars,
+    invoice_totals,
+)
 from billing.invoicing.selectors import billing_profile
 from control.mail.services import Attachment, absolute, send_mail
 from control.organizations.selectors import notification_recipients
 from control.webhooks.services import send_event
-from serving.contract.money import cents
 
 
 def announce_finalized(invoice: Invoice, *, now: datetime) -> None:
     """Tell that there is an invoice, with the document."""
-    due = cents(invoice.total_nanos - invoice.paid_before_nanos)
+    due = invoice.due_cents
     _emit("invoice.finalized", invoice, now=now)
     _mail(
         "invoice",
@@ -28,9 +33,7 @@ def announce_finalized(invoice: Invoice, *, now: datetime) -> None:
             "seller": invoice.seller["name"],
             "due": dollars(due) if due else "",
             "due_on": day(invoice.due_on),
-            "total": dollars(invoice.total_cents),
-            "used": dollars(invoice.subtotal_cents),
-            "credit": dollars(-invoice.credit_applied_cents),
+            "totals": invoice_totals(invoice),
             "bank_details": invoice.seller["bank_details"] if due else [],
             "url": absolute(f"/{invoice.organization_id}/invoices/{invoice.id}"),
         },
@@ -49,6 +52,8 @@ def announce_credit_note(note: CreditNote, *, now: datetime) -> None:
             "invoice_number": note.invoice.number,
             "month": note.invoice.period.words,
             "total": dollars(note.total_cents),
+            "totals": credit_note_totals(note),
+            "credited_to": credited_to(note),
             "reason": note.reason,
             "url": absolute(f"/{note.organization_id}/invoices/{note.invoice_id}"),
         },

@@ -97,8 +97,9 @@ class WholeInvoiceSerializer(InvoiceSerializer):
 
 
 class ProfileSerializer(ClosedSerializer):
-    """Whom invoices are for. `tax_id` is checked by the form that the country gives it; amounts are
-    dollars, and told in `currency` beside."""
+    """Whom invoices are for. `tax_id` is checked by its country's form and kept as the country
+    writes it. Texts with characters that cannot be printed on invoices are refused. Amounts are in
+    US dollars; `currency` shows them in another currency for information."""
 
     organization_id = serializers.CharField(read_only=True)
     legal_name = serializers.CharField(required=False, allow_blank=True, max_length=200)

@@ -40,6 +40,7 @@ def buyer_printed(profile: BillingProfile) -> dict[str, Any]:
     return {
         "name": profile.name,
         "address": [*profile.address, *country],
+        "country": profile.country,
         "tax_id": profile.tax_id,
         "currency": rate.currency if rate else "",
         "currency_micros": rate.micros if rate else 0,

@@ -65,7 +65,9 @@ def parse_period(text: str) -> Period:
     `2026-11`."""
     match = _NAME.fullmatch(text.strip())
     if match is None or not FIRST_YEAR <= int(match[1]) <= LAST_YEAR:
-        raise InvalidValue(f"{text[:20]!r} is no month; wanted such as 2026-11.", param="period")
+        raise InvalidValue(
+            f"{text[:20]!r} is not a month; enter one such as 2026-11.", param="period"
+        )
     return Period(date(int(match[1]), int(match[2]), 1))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from billing.invoicing.models import CreditNote, Invoice, InvoiceLine
 from billing.invoicing.periods import Period
-from serving.contract.money import CENT_NANOS, cents, exact_dollars, format_dollars
+from serving.contract.money import CENT_NANOS, exact_dollars, format_dollars
 
 TEXT_MAX = 300
 MILLION = 1_000_000
@@ -30,7 +30,7 @@ METER_WORDS = {
 
 def invoice_printed(invoice: Invoice, *, with_label: str = "") -> dict[str, Any]:
     """Return an invoice as it is printed; `with_label` marks what is none, such as a draft."""
-    due = cents(invoice.total_nanos - invoice.paid_before_nanos)
+    due = invoice.due_cents
     return clean(
         {
             "kind": "Invoice",
@@ -44,7 +44,7 @@ def invoice_printed(invoice: Invoice, *, with_label: str = "") -> dict[str, Any]
             "subline": invoice.period.words,
             "days": invoice.days,
             "groups": line_groups(invoice.lines.all(), invoice.period),
-            "totals": _totals(invoice, due),
+            "totals": invoice_totals(invoice),
             "notes": _notes(invoice),
             "bank_details": invoice.seller["bank_details"] if due else [],
             "reference": invoice.number,
@@ -70,21 +70,48 @@ def credit_note_printed(note: CreditNote) -> dict[str, Any]:
                 ["Period", invoice.period.words],
                 ["Reason", note.reason],
             ],
-            "headline": f"{dollars(note.total_cents)} given back",
+            "headline": f"{dollars(note.total_cents)} credited",
             "subline": f"of invoice {invoice.number}",
             "days": [],
             "groups": _credited(note),
-            "totals": [
-                ["Subtotal", dollars(note.net_cents), ""],
-                *([[tax_words(invoice.tax), dollars(note.tax_cents), ""]] * bool(note.tax_cents)),
-                ["Given back", dollars(note.total_cents), "strong"],
-            ],
-            "notes": [_given_back(note)],
+            "totals": credit_note_totals(note),
+            "notes": [credited_to(note)],
             "bank_details": [],
             "reference": note.number,
             "issued_on": note.issued_at.date().isoformat(),
         }
     )
+
+
+def invoice_totals(invoice: Invoice) -> list[list[str]]:
+    """Return the rows from the subtotal to the amount due: name, amount, style."""
+    totals = [["Subtotal", dollars(invoice.subtotal_cents), ""]]
+    if invoice.credit_applied_cents:
+        totals.append(["Credit applied", dollars(-invoice.credit_applied_cents), ""])
+    if invoice.tax_cents or invoice.tax.get("is_reverse_charge"):
+        totals.append([tax_words(invoice.tax), dollars(invoice.tax_cents), ""])
+    totals.append(["Total", dollars(invoice.total_cents), "strong"])
+    if paid := invoice.total_cents - invoice.due_cents:
+        totals.append(["Paid before issue", dollars(-paid), ""])
+    totals.append(["Amount due", dollars(invoice.due_cents), "due"])
+    return totals
+
+
+def credit_note_totals(note: CreditNote) -> list[list[str]]:
+    """Return the rows from the subtotal to the amount credited: name, amount, style."""
+    totals = [["Subtotal", dollars(note.net_cents), ""]]
+    if note.tax_cents:
+        totals.append([tax_words(note.invoice.tax), dollars(note.tax_cents), ""])
+    return [*totals, ["Credited", dollars(note.total_cents), "strong"]]
+
+
+def credited_to(note: CreditNote) -> str:
+    """Return what became of the amount credited, in a sentence."""
+    credit = note.total_cents * CENT_NANOS - note.settled_nanos
+    settled = f"{format_dollars(note.settled_nanos)} was deducted from the amount you owe"
+    if credit and note.settled_nanos:
+        return f"{settled}, and {format_dollars(credit)} was added to your balance."
+    return f"{format_dollars(credit)} was added to your balance." if credit else f"{settled}."
 
 
 def line_groups(lines: Iterable[InvoiceLine], period: Period) -> list[dict[str, Any]]:
@@ -179,20 +206,6 @@ def _row(line: InvoiceLine) -> dict[str, str]:
     }
 
 
-def _totals(invoice: Invoice, due: int) -> list[list[str]]:
-    totals = [["Subtotal", dollars(invoice.subtotal_cents), ""]]
-    if invoice.credit_applied_cents:
-        totals.append(["Credit applied", dollars(-invoice.credit_applied_cents), ""])
-    if invoice.tax_cents or invoice.tax.get("is_reverse_charge"):
-        totals.append([tax_words(invoice.tax), dollars(invoice.tax_cents), ""])
-    totals.append(["Total", dollars(invoice.total_cents), "strong"])
-    if invoice.paid_before_nanos:
-        paid = invoice.total_cents - due
-        totals.append(["Paid before issue", dollars(-paid), ""])
-    totals.append(["Amount due", dollars(due), "due"])
-    return totals
-
-
 def _notes(invoice: Invoice) -> list[str]:
     notes = [invoice.tax["note"]] if invoice.tax.get("note") else []
     notes.append(
@@ -243,11 +256,3 @@ def _credited(note: CreditNote) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
-
-
-def _given_back(note: CreditNote) -> str:
-    credit = note.total_cents * CENT_NANOS - note.settled_nanos
-    settled = f"{format_dollars(note.settled_nanos)} was taken off what is owed"
-    if credit and note.settled_nanos:
-        return f"{settled}, {format_dollars(credit)} was added to the balance."
-    return f"{format_dollars(credit)} was added to the balance." if credit else f"{settled}."

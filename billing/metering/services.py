@@ -29,7 +29,7 @@ def book_again(*, actor: Actor, letter: DeadLetter, now: datetime) -> None:
     """
     require_operator(actor, Permission.FINANCE_WRITE)
     if letter.booked_at is not None:
-        raise Conflict("It is recorded already.")
+        raise Conflict("It was already recorded.")
     if _is_too_old(letter, now):
         raise Conflict(TOO_OLD)
     batch = UsageBatch(letter.gateway_id, (msgspec.Raw(bytes(letter.payload)),))
@@ -57,10 +57,10 @@ def dismiss(*, actor: Actor, letter_id: str, reason: str, now: datetime) -> None
     """
     require_operator(actor, Permission.FINANCE_WRITE)
     if not reason.strip():
-        raise InvalidValue("Enter why it is never to be recorded.", param="reason")
+        raise InvalidValue("Enter why it will never be recorded.", param="reason")
     letter = DeadLetter.objects.select_for_update().get(pk=letter_id)
     if letter.booked_at is not None or letter.dismissed_at is not None:
-        raise Conflict("It is recorded or dismissed already.")
+        raise Conflict("It was already recorded or dismissed.")
     letter.dismissed_at = now
     letter.save(update_fields=["dismissed_at"])
     audit.record(

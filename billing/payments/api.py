@@ -257,7 +257,7 @@ class AutoRechargeDetail(GenericAPIView[AutoTopUp]):
         found = get_access(request, organization_id, Permission.BILLING_READ)
         row = selectors.auto_top_up(found.organization.id)
         if row is None:
-            raise ObjectNotFound("Auto-recharge was never set.")
+            raise ObjectNotFound("Auto-recharge was never set up.")
         return Response(AutoRechargeSerializer(row).data)
 
     def put(self, request: Request, organization_id: str) -> Response:

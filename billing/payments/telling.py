@@ -3,6 +3,8 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.utils.translation import gettext
+
 from billing.credit.selectors import owed_nanos
 from billing.payments.models import AutoTopUp, Dispute, Purpose, Refund, StripePayment
 from billing.payments.selectors import nanos
@@ -53,7 +55,7 @@ def _on_failed(sender: object, payment: StripePayment, now: datetime, **_: Any) 
         return
     context = {
         "amount": format_dollars(nanos(payment.total_cents)),
-        "method": str(payment.method),
+        "method": str(payment.method or gettext("the saved payment method")),
         "why": payment.failure_words,
     }
     _tell("top_up_declined", payment.organization_id, context, f"declined:{payment.id}", now)

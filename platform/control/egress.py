@@ -449,7 +449,7 @@ def _json_object(url: str, content: bytes) -> dict[str, Any]:
     try:
         document = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise InvalidValue(f"{host} answered no JSON.") from error
+        raise InvalidValue(f"{host} did not answer with JSON.") from error
     if not isinstance(document, dict):
-        raise InvalidValue(f"{host} answered no JSON object.")
+        raise InvalidValue(f"{host} did not answer with a JSON object.")
     return document

@@ -35,7 +35,7 @@ def service_unavailable(request: HttpRequest) -> HttpResponse:
     """Return 503 with Retry-After."""
     response: HttpResponse
     if is_for_programs(request):
-        message = "The service is unavailable for a moment."
+        message = "The service is temporarily unavailable."
         body = error_body(message, "service_unavailable_error", code="database_unavailable")
         response = JsonResponse(body, status=503)
     else:

@@ -177,7 +177,7 @@ def test_a_key_is_rotated_once_and_both_secrets_are_shown(
     assert key.masked in shown
     again = member.post(where, wish)
     assert again.status_code == 400
-    assert "was replaced already" in again.content.decode()
+    assert "was already replaced" in again.content.decode()
     page = member.get(address(org.organization, "key", key.id)).content.decode()
     assert "Old secrets that still work" in page
     assert key.masked in page

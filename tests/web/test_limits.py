@@ -164,7 +164,7 @@ def test_a_second_limit_of_a_period_is_refused_in_words(org, member, page):
     member.post(page, asked)
     reply = member.post(page, asked)
     assert reply.status_code == 400
-    assert "There is a limit by the day already." in reply.content.decode()
+    assert "There is already a limit per day." in reply.content.decode()
 
 
 def test_alerts_are_chosen(org, member):

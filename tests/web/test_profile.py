@@ -46,6 +46,7 @@ def test_it_is_saved_and_shown(org: SeededOrganization, member: Client, page: st
         {"paper": "a9"},
         {"legal_name": "x" * 300},
         {"city": "Ber\x07lin"},
+        {"line1": "𓀀 street"},
     ],
 )
 def test_what_is_wrong_changes_nothing_and_is_said(

@@ -99,7 +99,7 @@ def test_an_owner_sets_it_up(
     assert "s3cret" not in page
     assert "1 member affected" in page
     refused = member.post(at(org, "sso_enforce"), {"is_enforced": "1"}, follow=True)
-    assert "yourself first" in refused.content.decode()
+    assert "with this provider once first" in refused.content.decode()
     sign_in(Client(), oidc, org.owner.email)
     member.post(at(org, "sso_enforce"), {"is_enforced": "1"})
     assert SsoConnection.objects.get().is_enforced

@@ -69,7 +69,7 @@ def test_what_is_refused_is_said_and_nothing_typed_is_lost(
 ) -> None:
     reply = invite(member, org, email=org.owner.email)
     assert reply.status_code == 400
-    assert f"{org.owner.email} is a member already." in reply.content.decode()
+    assert f"{org.owner.email} is already a member." in reply.content.decode()
     assert f'value="{org.owner.email}"' in reply.content.decode()
     assert invite(member, org, role="king").status_code == 400
 

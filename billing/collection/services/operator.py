@@ -58,7 +58,7 @@ def skip(*, organization_id: str, actor: Actor, reason: str, now: datetime) -> N
     with _decided(organization_id, actor, reason, "skipped", now) as look:
         planned = plan(look)
         if planned is None:
-            raise Conflict("No step is left.")
+            raise Conflict("No steps are left.")
         count_as_taken(look, Planned(planned.kind, planned.days, planned.on))
         look.case.last_on = max(planned.on, now.date())
 
@@ -82,7 +82,7 @@ def limit_now(*, organization_id: str, actor: Actor, reason: str, now: datetime)
     with _decided(organization_id, actor, reason, "limited", now) as look:
         _require_unpaid(look)
         if look.case.limited_at or look.case.suspended_at:
-            raise Conflict("It is limited or suspended already.")
+            raise Conflict("It is already limited or suspended.")
         look.case.state = State.LIMITED
         _step_over(look, StepKind.LIMIT)
         telling.limited(look, new_id("limit"))
@@ -94,7 +94,7 @@ def suspend_now(*, organization_id: str, actor: Actor, reason: str, now: datetim
     with _decided(organization_id, actor, reason, "suspended", now) as look:
         _require_unpaid(look)
         if not look.organization.is_active:
-            raise Conflict("It is suspended already.")
+            raise Conflict("It is already suspended.")
         look.case.state = State.SUSPENDED
         _step_over(look, StepKind.SUSPEND)
         telling.suspended(look, new_id("suspend"))
@@ -150,7 +150,7 @@ def schedule_step(
     if step is not None:
         steps.pop(step.days, None)
     if days in steps:
-        raise Conflict(f"There is a step on day {days} already.", param="days")
+        raise Conflict(f"There is already a step on day {days}.", param="days")
     _check_schedule({**steps, days: kind})
     row = ScheduledStep.objects.get(pk=step.pk) if step else ScheduledStep()
     row.days, row.kind = days, kind
@@ -202,7 +202,7 @@ def _decided(
         raise InvalidValue(message, param="reason")
     with held(organization_id, now=now) as look:
         if look is None or (is_open and not look.case.is_open):
-            raise Conflict("Nothing of it is being collected.")
+            raise Conflict("Nothing is being collected from this organization.")
         log_step(
             look.case, new_id("operator"), outcome,
             due_cents=look.owed.cents, actor=actor, reason=reason, now=now,
@@ -222,7 +222,7 @@ def _check_until(until: date, now: datetime) -> None:
 
 def _require_owing(look: Look) -> None:
     if not look.is_owing:
-        raise Conflict("Nothing that is undisputed is overdue.")
+        raise Conflict("Nothing undisputed is overdue.")
 
 
 def _require_unpaid(look: Look) -> None:
@@ -273,9 +273,9 @@ def _check_schedule(steps: dict[int, str]) -> None:
         raise InvalidValue(f"kind is {kind!r}; wanted one of {wanted}.", param="kind")
     for kind in (StepKind.LIMIT, StepKind.SUSPEND):
         if list(steps.values()).count(kind) > 1:
-            raise Conflict(f"“{kind.label}” is in the schedule already.", param="kind")
+            raise Conflict(f"“{kind.label}” is already in the schedule.", param="kind")
         if steps.get(0) == kind:
-            raise InvalidValue("On the day it is due nothing is overdue yet.", param="days")
+            raise InvalidValue("Nothing is overdue yet on the due date.", param="days")
     days_of = {kind: days for days, kind in steps.items()}
     limit, suspend = days_of.get(StepKind.LIMIT), days_of.get(StepKind.SUSPEND)
     if limit is not None and suspend is not None and limit > suspend:

@@ -116,7 +116,7 @@ def refund_or_recall(
         )
     except HeldByGateways as held:
         recall_held(organization_id, now=now)
-        words = f"{held.message} It was called back: ask again in a few seconds."
+        words = f"{held.message} It was recalled. Try again in a few seconds."
         raise HeldByGateways(words, param=held.param) from held
 
 

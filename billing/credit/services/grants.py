@@ -200,7 +200,7 @@ def reverse_grant(*, actor: Actor, grant_id: str, reason: str, now: datetime) ->
     row = hold_balance(organization_id, now=now)
     grant = grant_with_account(grant_id)
     if grant.closed_at is not None:
-        raise Conflict(f"The grant is {grant.state(now)} already.")
+        raise Conflict(f"The grant is already {grant.state(now)}.")
     nanos = grant.remaining_nanos
     if nanos:
         funding = funding_account(f"grant:{grant.id}")

@@ -254,7 +254,7 @@ def release_lease(*, actor: Actor, lease_id: int, reason: str, now: datetime) ->
     """
     require_operator(actor, Permission.FINANCE_WRITE)
     if void(lease(lease_id), actor=actor, reason=reason, now=now) is None:
-        raise Conflict("The lease is closed already.")
+        raise Conflict("The lease is already closed.")
 
 
 @transaction.atomic

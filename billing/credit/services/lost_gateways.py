@@ -48,7 +48,7 @@ def held_by(gateway_id: str, *, now: datetime) -> Held:
         organization_count=Count("organization_id", distinct=True),
     )
     if not found["lease_count"]:
-        raise Conflict(f"{gateway_id or 'Nobody'} has no open lease.")
+        raise Conflict(f"{gateway_id or 'Nobody'} has no open leases.")
     return Held(**found)
 
 
@@ -61,7 +61,7 @@ def release_gateway(*, actor: Actor, gateway_id: str, reason: str, now: datetime
     """
     require_operator(actor, Permission.FINANCE_WRITE)
     if not reason.strip():
-        raise InvalidValue("Say why its leases are released.", param="reason")
+        raise InvalidValue("Enter why its leases are released.", param="reason")
     held_by(gateway_id, now=now)
     silent = list(silent_leases(now).filter(gateway_id=gateway_id).order_by("pk"))
     released: dict[Lease, int] = {}

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from billing.invoicing.models.parties import LegalEntity, Paper
 from billing.invoicing.periods import Period
 from control.db.models import ID_MAX, append_only, new_id
-from serving.contract.money import CENT_NANOS
+from serving.contract.money import CENT_NANOS, cents
 
 
 def new_invoice_id() -> str:
@@ -117,6 +117,11 @@ class Invoice(NumberedDocument):
     def total_nanos(self) -> int:
         """The total as the books count."""
         return self.total_cents * CENT_NANOS
+
+    @property
+    def due_cents(self) -> int:
+        """What was left to pay when it was issued."""
+        return cents(self.total_nanos - self.paid_before_nanos)
 
 
 class InvoiceLine(models.Model):

@@ -160,7 +160,7 @@ def due_organizations(
     require_closable(period, now=now)
     skipped = skipped_before(period)
     if skipped is not None:
-        raise Conflict(f"{skipped} is to be closed first: months are closed in order.")
+        raise Conflict(f"Close {skipped} first: months are closed in order.")
     return uninvoiced(period, organization_id)
 
 

@@ -18,6 +18,7 @@ from billing.invoicing.models import BillingProfile, Invoice, InvoiceLine, Legal
 from billing.invoicing.models.documents import new_invoice_id
 from billing.invoicing.parties import buyer_printed, seller_printed
 from billing.invoicing.periods import Period
+from billing.invoicing.printable import require_printable_entity, require_printable_profile
 from billing.invoicing.selectors import (
     billing_profile,
     invoice_of,
@@ -70,7 +71,7 @@ def require_closable(period: Period, *, now: datetime) -> None:
             f"{period} has days that are not closed. A day is closed {hours} h after its end."
         )
     if not is_followed(last):
-        raise Conflict(f"{period} is closed, but not all of its usage has been followed yet.")
+        raise Conflict(f"{period} is closed, but not all of its usage has been processed yet.")
 
 
 def invoice_organization(
@@ -100,7 +101,8 @@ def invoice_organization(
 def quote(organization_id: str, period: Period, *, now: datetime, keep: bool = True) -> Quote:
     """Return what an organization's closed month comes to.
 
-    What is not posted yet is posted for it; without `keep` that is undone again.
+    What is not posted yet is posted for it; without `keep` that is undone again. Raises
+    InvalidValue where the parties cannot be printed.
     """
     with transaction.atomic():
         hold_balance(organization_id, now=now)
@@ -109,6 +111,8 @@ def quote(organization_id: str, period: Period, *, now: datetime, keep: bool = T
             transaction.set_rollback(True)
     profile = billing_profile(organization_id)
     entity = legal_entity_of(profile)
+    require_printable_profile(profile)
+    require_printable_entity(vars(entity))
     return Quote(draft, profile, entity, drafts.tax_of(profile, entity, period, draft.net_cents))
 
 

@@ -16,6 +16,7 @@ from billing.invoicing.amounts import share_of
 from billing.invoicing.announcing import announce_credit_note
 from billing.invoicing.models import CreditNote, CreditNoteLine, Invoice, InvoiceLine
 from billing.invoicing.models.documents import new_credit_note_id
+from billing.invoicing.printable import require_printable
 from billing.invoicing.selectors import credit_note_by_key, invoice_by_id, standing
 from billing.invoicing.services.finalizing import next_number
 from billing.invoicing.services.settling import allot, settle
@@ -111,7 +112,11 @@ def _parts(invoice: Invoice, wanted: Mapping[int, int] | None) -> list[_Part]:
     left = left_to_credit(invoice)
     chosen = {pk: cents for pk, cents in left.items() if cents} if wanted is None else wanted
     if not chosen:
-        raise Conflict("Nothing is left of it to take back." if wanted is None else "No line.")
+        raise Conflict(
+            "Nothing is left of the invoice to credit."
+            if wanted is None
+            else "Choose at least one line."
+        )
     by_id = {line.pk: line for line in invoice.lines.all()}
     parts = []
     for pk, cents in sorted(chosen.items()):
@@ -181,7 +186,10 @@ def _settle(note: CreditNote, invoice: Invoice, now: datetime) -> None:
 
 def _the_same(before: CreditNote, invoice: Invoice, lines: Mapping[int, int] | None) -> CreditNote:
     if before.invoice_id != invoice.id:
-        raise Conflict("The key named a note of another invoice.", code="idempotency_conflict")
+        raise Conflict(
+            "The key was already used for a credit note of another invoice.",
+            code="idempotency_conflict",
+        )
     if lines is not None:
         require_same(
             before.idempotency_key, before.net_cents * CENT_NANOS, sum(lines.values()) * CENT_NANOS
@@ -196,6 +204,7 @@ def _check(idempotency_key: str, reason: str) -> None:
     if not 0 < len(reason.strip()) <= REASON_MAX:
         message = f"reason has {len(reason.strip())} characters; wanted 1 to {REASON_MAX}."
         raise InvalidValue(message, param="reason")
+    require_printable({"reason": reason})
 
 
 def _record(note: CreditNote, actor: Actor) -> None:

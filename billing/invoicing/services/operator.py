@@ -8,6 +8,7 @@ from django.db import transaction
 
 from billing.invoicing.models import ExchangeRate, LegalEntity, TaxRate
 from billing.invoicing.models.parties import RATE_MAX, TEXT_MAX
+from billing.invoicing.printable import require_printable, require_printable_entity
 from billing.invoicing.services.profiles import country_code, plain_text
 from billing.invoicing.tax import calculator
 from billing.invoicing.typeset.pdf import is_picture
@@ -65,11 +66,12 @@ def save_tax_rate(
         message = f"rate_basis_points is {row.rate_basis_points}; wanted 0 to {RATE_MAX}."
         raise InvalidValue(message, param="rate_basis_points")
     row.region = plain_text(row.region, TEXT_MAX, "region")
+    require_printable({"name": row.name})
     others = TaxRate.objects.filter(
         country=row.country, region__iexact=row.region, starts_on=row.starts_on
     )
     if others.exclude(pk=row.pk).exists():
-        raise Conflict("There is a rate of that country, region and day already.")
+        raise Conflict("A rate for that country, region and day already exists.")
     row.save()
     _record(
         actor, "tax_rate.save", "tax_rate", str(row.pk), str(row),
@@ -101,16 +103,17 @@ def set_exchange_rate(*, actor: Actor, currency: str, micros: int, as_of: date) 
 
 
 def _check_entity(row: LegalEntity, values: dict[str, Any]) -> None:
+    require_printable_entity(values)
     if "country" in values:
         values["country"] = country_code(values["country"])
     if values.get("logo_svg") and not is_picture(values["logo_svg"]):
-        raise InvalidValue("The logo is no SVG that can be printed.", param="logo_svg")
+        raise InvalidValue("The logo is not an SVG that can be printed.", param="logo_svg")
     if "tax_calculator" in values:
         calculator(values["tax_calculator"])
     prefixes = {"number_prefix": row.next_invoice, "credit_note_prefix": row.next_credit_note}
     for name, following in prefixes.items():
         if values.get(name, getattr(row, name)) != getattr(row, name) and following > 1:
-            raise Conflict("Documents with this prefix were given out.", param=name)
+            raise Conflict("Documents with this prefix were already issued.", param=name)
 
 
 def _record(

@@ -12,6 +12,7 @@ from django.db import transaction
 from billing.invoicing.countries import COUNTRIES
 from billing.invoicing.models import BillingProfile, ExchangeRate, LegalEntity, Paper
 from billing.invoicing.models.parties import TERMS_DAYS_MAX, TEXT_MAX
+from billing.invoicing.printable import require_printable_profile
 from billing.invoicing.selectors import billing_profile
 from billing.invoicing.tax_ids import checked_tax_id
 from control.accounts.models import EMAIL_MAX
@@ -42,7 +43,7 @@ def set_billing_profile(
     """Change fields of a billing profile; later documents carry them, final ones stay.
 
     Raises ObjectNotFound, NotPermitted (terms and legal entity are the operator's to set),
-    InvalidValue naming the field.
+    InvalidValue naming the field, also for characters that cannot be printed.
     """
     require(actor, organization.id, Permission.BILLING_WRITE)
     for name in OF_THE_OPERATOR:
@@ -55,6 +56,7 @@ def set_billing_profile(
     before = {name: getattr(profile, name) for name in checked}
     for name, value in checked.items():
         setattr(profile, name, value)
+    require_printable_profile(profile)
     profile.save()
     changed = {name: value for name, value in checked.items() if value != before[name]}
     audit.record(
@@ -78,7 +80,7 @@ def plain_text(value: Any, most: int, param: str) -> str:
         message = f"{param} has {len(value)} characters; wanted {most} at most."
         raise InvalidValue(message, param=param)
     if any(unicodedata.category(one) in {"Cc", "Cs"} for one in value):
-        raise InvalidValue(f"{param} has a character that is none to print.", param=param)
+        raise InvalidValue(f"{param} has a character that cannot be printed.", param=param)
     return value.strip()
 
 
@@ -86,7 +88,7 @@ def country_code(value: Any, param: str = "country") -> str:
     """Return a country's code in capitals, empty for none. Raises InvalidValue."""
     code = plain_text(value, 2, param).upper()
     if code and code not in COUNTRIES:
-        raise InvalidValue(f"{code!r} is no country; wanted two letters such as DE.", param=param)
+        raise InvalidValue(f"{code!r} is not a country; enter two letters such as DE.", param=param)
     return code
 
 
@@ -114,7 +116,7 @@ def _checked(profile: BillingProfile, changes: dict[str, Any]) -> dict[str, Any]
 def _currency(value: Any) -> str:
     code = plain_text(value, 3, "currency").upper()
     if code != "USD" and not ExchangeRate.objects.filter(currency=code).exists():
-        raise InvalidValue(f"{code!r} is no currency that invoices are told in.", param="currency")
+        raise InvalidValue(f"Invoices cannot show amounts in {code!r}.", param="currency")
     return code
 
 
@@ -127,7 +129,9 @@ def _recipients(value: Any) -> list[str]:
         try:
             validate_email(address)
         except ValidationError as error:
-            raise InvalidValue(f"{address!r} is no e-mail address.", param="recipients") from error
+            raise InvalidValue(
+                f"{address!r} is not an email address.", param="recipients"
+            ) from error
     return list(dict.fromkeys(found))
 
 

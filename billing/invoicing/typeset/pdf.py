@@ -11,6 +11,7 @@ import typst
 
 from billing.invoicing.models import CreditNote, Invoice
 from billing.invoicing.printed import credit_note_printed, invoice_printed
+from billing.invoicing.typeset.fonts import families, fonts
 
 HERE = Path(__file__).parent
 TEMPLATE = HERE / "document.typ"
@@ -83,12 +84,12 @@ def _compile(printed: dict[str, Any], standards: list[Standard]) -> bytes:
 
 @cache
 def _compiler() -> typst.Compiler:
-    """System fonts serve scripts that ours do not have, and nothing else."""
-    return typst.Compiler(TEMPLATE, root=HERE, font_paths=[HERE / "fonts"])
+    return typst.Compiler(TEMPLATE, root=HERE, font_paths=fonts())
 
 
 def _inputs(printed: dict[str, Any]) -> dict[str, str]:
-    return {"data": json.dumps(printed)}
+    country = printed["buyer"].get("country", "")
+    return {"data": json.dumps({**printed, "families": families(country)})}
 
 
 def _timestamp(printed: dict[str, Any]) -> int:

@@ -131,7 +131,7 @@ def ask_for_invoice(
         return running
     method = default_method(organization_id, mode)
     if method is None:
-        raise Conflict("There is no payment method.", code="no_payment_method")
+        raise Conflict("There is no saved payment method.", code="no_payment_method")
     wanted_payment = StripePayment(
         organization_id=organization_id,
         mode=mode,
@@ -167,7 +167,7 @@ def ask(wanted: StripePayment, *, actor: Actor, now: datetime) -> StripePayment:
     except IntegrityError:
         winner = payment_like(wanted)
         if winner is None:
-            raise Conflict("Such a payment is under way already.", code="payment_open") from None
+            raise Conflict("Such a payment is already in progress.", code="payment_open") from None
         return _the_same(winner, wanted)
     return wanted
 
@@ -211,7 +211,7 @@ def _the_same(before: StripePayment, wanted: StripePayment) -> StripePayment:
 
     if told(before) != told(wanted):
         raise Conflict(
-            f"{wanted.idempotency_key!r} named another payment before.",
+            f"{wanted.idempotency_key!r} was already used for another payment.",
             param="Idempotency-Key",
             code="idempotency_conflict",
         )

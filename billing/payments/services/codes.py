@@ -36,7 +36,7 @@ def make_code(
     require_operator(actor, Permission.FINANCE_WRITE)
     word = spelled(code)
     if not (0 < len(word) <= CODE_MAX and word.replace("-", "").isalnum() and word.isascii()):
-        wanted = f"1 to {CODE_MAX} letters, figures and hyphens"
+        wanted = f"1 to {CODE_MAX} letters, digits and hyphens"
         raise InvalidValue(f"code is {code!r}; wanted {wanted}.", param="code")
     if not 0 < amount_nanos <= GRANT_MAX_NANOS:
         wanted = f"more than 0 and at most {GRANT_MAX_NANOS}"
@@ -48,7 +48,7 @@ def make_code(
         raise InvalidValue(f"credit_days is {credit_days}; wanted {wanted}.", param="credit_days")
     if expires_at is not None and expires_at <= now:
         said = expires_at.isoformat()
-        raise InvalidValue(f"expires_at is {said}; wanted a time to come.", param="expires_at")
+        raise InvalidValue(f"expires_at is {said}; wanted a future time.", param="expires_at")
     try:
         with transaction.atomic():
             made = PromotionalCode.objects.create(
@@ -62,7 +62,7 @@ def make_code(
             )
             _record(actor, "code.make", made, "")
     except IntegrityError:
-        raise Conflict(f"There is a code {word} already.", param="code") from None
+        raise Conflict(f"The code {word} already exists.", param="code") from None
     return made
 
 
@@ -74,7 +74,7 @@ def end_code(*, code: str, actor: Actor, now: datetime) -> PromotionalCode:
     if found is None:
         raise ObjectNotFound("There is no such code.")
     if found.ended_at is not None:
-        raise Conflict("It has ended already.")
+        raise Conflict("The code has already ended.")
     found.ended_at = now
     found.save(update_fields=["ended_at"])
     _record(actor, "code.end", found, "")
@@ -91,11 +91,11 @@ def redeem_code(*, organization: Organization, user: User, code: str, now: datet
     actor = Actor.for_member(membership(user, organization.id))
     require(actor, organization.id, Permission.BILLING_WRITE)
     if not has_verified_email(user):
-        raise Conflict("Verify your address first.", code="address_not_verified")
+        raise Conflict("Verify your email address first.", code="address_not_verified")
     locked_user(user.pk)
     found = promotional_code(spelled(code))
     if found is None or not _is_valid(found, now):
-        raise InvalidValue("That is no code, or it has ended.", param="code")
+        raise InvalidValue("This code is not valid or has ended.", param="code")
     if has_redeemed(found.code, user.pk):
         raise Conflict("You have used this code already.", param="code", code="code_used")
     days = found.credit_days

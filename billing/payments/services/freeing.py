@@ -58,7 +58,7 @@ def _look_again(refund: Refund, *, now: datetime) -> Refund:
         return refund
     try:
         if payment.disputes.filter(closed_at__isnull=True).exists():
-            raise Conflict("The payment was disputed meanwhile.")
+            raise Conflict("The payment has been disputed since.")
         if not take_credit(refund, Actor.for_system("stripe"), now):
             return refund
         refund.status = RefundStatus.CREATED

@@ -26,7 +26,7 @@ def charge_invoice(invoice_id: str, *, now: datetime) -> StripePayment:
     _require_open(stands)
     running = payment_of_invoice(invoice_id, stripe_mode())
     if running is not None and running.checkout_id is not None:
-        raise Conflict("The customer has a page open to pay it.", code="payment_open")
+        raise Conflict("The customer has a payment page open for it.", code="payment_open")
     return ask_for_invoice(
         organization_id=stands.invoice.organization_id,
         invoice_id=invoice_id,
@@ -75,6 +75,6 @@ def _next_try(invoice_id: str) -> str:
 
 def _require_open(stands: Standing) -> None:
     if stands.is_settled:
-        raise Conflict("Nothing is left to pay of this invoice.", code="invoice_paid")
+        raise Conflict("Nothing is left to pay on this invoice.", code="invoice_paid")
     if stands.is_disputed:
         raise Conflict("The invoice is disputed.", code="invoice_disputed")

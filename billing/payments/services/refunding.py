@@ -237,19 +237,19 @@ def _check(payment: StripePayment, amount_cents: int, key: str, mode: str) -> No
             f"amount_cents is {amount_cents}; wanted more than 0.", param="amount_cents"
         )
     if payment.status != PaymentStatus.SUCCEEDED or payment.mode != mode:
-        raise Conflict("Only a payment that came in can be paid back.")
+        raise Conflict("Only a payment that succeeded can be refunded.")
     if payment.disputes.filter(closed_at__isnull=True).exists():
-        raise Conflict("The payment is disputed; Stripe pays it back itself if that is lost.")
+        raise Conflict("The payment is disputed. If the dispute is lost, Stripe refunds it.")
     left = payment.amount_cents - taken_cents(payment.id)
     if amount_cents > left:
-        words = f"Only {exact_dollars(nanos(max(left, 0)))} are left of this payment."
+        words = f"Only {exact_dollars(nanos(max(left, 0)))} of this payment is left."
         raise Conflict(words, param="amount_cents")
 
 
 def _the_same(before: Refund, payment: StripePayment, amount_cents: int) -> Refund:
     if (before.payment_id, before.amount_cents) != (payment.id, amount_cents):
         raise Conflict(
-            f"{before.idempotency_key!r} named another refund before.",
+            f"{before.idempotency_key!r} was already used for another refund.",
             param="idempotency_key",
             code="idempotency_conflict",
         )

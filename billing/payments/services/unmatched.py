@@ -32,7 +32,7 @@ def credit_gap(
         raise Conflict(f"The payment is in {gap.currency}; the books are in usd.")
     ours = payment_of_intent(gap.reference, None)
     if ours is not None and payment_by_id(ours).payment_id is not None:
-        raise Conflict(f"{ours} is in the books already: credit or refund only what differs.")
+        raise Conflict(f"{ours} is already in the books: credit or refund only the difference.")
     record_payment(
         organization_id=organization_id,
         amount_nanos=nanos(gap.amount_cents),
@@ -60,7 +60,7 @@ def _locked(gap_id: int, words: str, *, now: datetime) -> Gap:
     ours = payment_of_intent(gap.reference, None, lock=True)
     gap = Gap.objects.select_for_update().get(pk=gap_id)
     if gap.closed_at is not None:
-        raise Conflict("It is closed already.")
+        raise Conflict("It is already closed.")
     is_unlike = gap.kind == GapKind.UNLIKE_PAYMENT
     if is_unlike and ours is not None and payment_by_id(ours).is_open:
         give_up(ours, words, now=now)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def operator(request: HttpRequest) -> Actor:
     """Return the signed-in operator. Raises NotPermitted if nobody is signed in."""
     if not request.user.is_authenticated:
-        raise NotPermitted("Log in first.")
+        raise NotPermitted("Sign in first.")
     actor = Actor.for_user(cast(UserLike, request.user))
     bind_log_ids(user_id=actor.user_id)
     return actor

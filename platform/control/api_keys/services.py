@@ -272,7 +272,7 @@ def get_user_key(actor: Actor, key: ApiKey) -> ApiKey:
     playground key, which only the console changes."""
     key = get_active_key(actor, key)
     if key.kind != ApiKeyKind.STANDARD:
-        raise Conflict("The key of the console's playground can be revoked, and nothing else.")
+        raise Conflict("The playground's key can only be revoked.")
     return key
 
 
@@ -326,7 +326,7 @@ def rotate_key(
     require_current_membership(actor, organization, key.scopes)
     key = get_user_key(actor, key)
     if key.last_four != last_four:
-        raise Conflict(f"The secret that ends with {last_four} was replaced already.")
+        raise Conflict(f"The secret that ends with {last_four} was already replaced.")
     now, expires_at = timezone.now(), key.expires_at
     ends_at = _replace_expiry(key, changes, checked_secret_end(previous_secret_ends_at, now), now)
     PreviousSecret.objects.filter(key=key, ends_at__lte=now).delete()
@@ -356,7 +356,7 @@ def revoke_previous_secrets(*, actor: Actor, key: ApiKey) -> ApiKey:
     key = get_user_key(actor, key)
     ended = selectors.previous_secrets(key, timezone.now())
     if not ended:
-        raise Conflict("No old secret of the API key works any more.")
+        raise Conflict("The API key has no old secrets that still work.")
     PreviousSecret.objects.filter(key=key).delete()
     record_key_event(
         actor, "api_key.previous_secrets_revoked", key, ended=[secret.masked for secret in ended]

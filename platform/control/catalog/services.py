@@ -86,7 +86,7 @@ def set_default_variant(*, actor: Actor, model: Model, variant: Variant) -> Mode
     model = selectors.locked_model(model.id)
     variant = selectors.locked_variant(variant.id)
     if variant.model_id != model.id or variant.published_at is None:
-        raise Conflict(f"{variant} is no published variant of {model}.", param="default_variant")
+        raise Conflict(f"{variant} is not a published variant of {model}.", param="default_variant")
     if differences := apply_changes(model, {"default_variant": variant}):
         _record(actor, "model.default_variant_set", model, **differences)
         publish(model_record(each) for each in selectors.variants(model))
@@ -160,7 +160,7 @@ def withdraw_variant(*, actor: Actor, variant: Variant) -> Variant:
     selectors.locked_model(variant.model_id)
     variant = selectors.locked_variant(variant.id)
     if variant.is_default:
-        raise Conflict(f"{variant} is the default: set another one first.")
+        raise Conflict(f"{variant} is the default variant. Choose another default first.")
     if apply_changes(variant, {"published_at": None}):
         _record(actor, "variant.withdrawn", variant)
         publish([model_record(variant)])

@@ -50,7 +50,7 @@ def denial_reason(request: HttpRequest) -> HttpResponseBase | None:
         return None
     caller = _find(request)
     if caller is None:
-        return _denied("The credential is none of ours, or has ended.", 401)
+        return _denied("The credential is unknown or has expired.", 401)
     call = request.path.removeprefix(f"{PREFIX}v1/").partition("/")[0]
     if request.path != METRICS and call not in CALLS[caller.role]:
         log.warning("internal_request_denied", caller=str(caller), path=request.path)
@@ -62,7 +62,7 @@ def caller_of(request: HttpRequest) -> Caller:
     """Return the caller of an internal call. Raises NotPermitted without a valid credential."""
     caller = _find(request)
     if caller is None:
-        raise NotPermitted("The credential is none of ours, or has ended.")
+        raise NotPermitted("The credential is unknown or has expired.")
     return caller
 
 

@@ -98,7 +98,7 @@ async def feed(request: HttpRequest) -> HttpResponse:
     except ValueError as error:
         return JsonResponse({"error": {"message": str(error)}}, status=400)
     except FeedCursorExpired:
-        message = "This snapshot cannot be gone on with: begin again."
+        message = "This snapshot cannot be continued. Start again."
         return JsonResponse({"error": {"message": message}}, status=410)
     return HttpResponse(body, content_type="application/json")
 

@@ -284,9 +284,9 @@ def _check_live(owner: Project | ApiKey) -> None:
 def _check_free(tier: UsageTier) -> None:
     others = UsageTier.objects.exclude(pk=tier.pk)
     if others.filter(name=tier.name).exists():
-        raise Conflict(f"There is a tier named {tier.name} already.", param="name")
+        raise Conflict(f"A tier named {tier.name} already exists.", param="name")
     if others.filter(paid_min_nanos=tier.paid_min_nanos).exists():
-        raise Conflict("There is a tier from this amount already.", param="paid_min_nanos")
+        raise Conflict("A tier for this amount already exists.", param="paid_min_nanos")
 
 
 def _paid(nanos: int) -> int:

@@ -92,7 +92,7 @@ def spending_limit(organization: Organization, budget_id: str) -> SpendingLimitR
         for one in _owner_limits(owner, further):
             if one.budget_id == budget_id:
                 return one
-    raise ObjectNotFound("There is no such budget.")
+    raise ObjectNotFound("There is no such spending limit.")
 
 
 def locked_owner(organization: Organization, owner_id: str) -> Owner:
@@ -222,7 +222,7 @@ def add_limit(
             f"period must be one of {', '.join(LimitPeriod.values)}.", param="period"
         )
     if _has_limit(owner, period):
-        raise Conflict(f"There is a limit by the {period} already.", param="period")
+        raise Conflict(f"There is already a limit per {period}.", param="period")
     wanted = SpendingLimitInput(period, _checked_amount(limit_nanos), is_hard)
     return _put(actor, organization, owner, wanted, now)
 

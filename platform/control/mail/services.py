@@ -167,4 +167,4 @@ def _check(address: str) -> None:
     try:
         validate_email(address)
     except ValidationError as error:
-        raise InvalidValue("This is no e-mail address.", param="to") from error
+        raise InvalidValue("This is not an email address.", param="to") from error

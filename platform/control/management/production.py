@@ -42,27 +42,31 @@ def flaws(config: ControlConfig) -> list[Flaw]:
 
 def _address_flaws(config: ControlConfig) -> Iterator[Flaw]:
     if not config.is_https:
-        words = "is http: passwords and sessions cross the network readable. Put TLS before it"
+        words = (
+            "is http: passwords and sessions cross the network unencrypted. Put TLS in front of it"
+        )
         yield Flaw("must", "PENSTOCK_CONSOLE_URL", words)
     if is_local(config.console_host):
-        words = f"is {config.console_host}: mails lead nowhere, passkeys need a host name"
+        words = (
+            f"is {config.console_host}: links in emails lead nowhere, and passkeys need a host name"
+        )
         yield Flaw("must", "PENSTOCK_CONSOLE_URL", words)
     gateway_url = config.gateway_public_url
     if urlsplit(gateway_url).scheme != "https" or is_local(_host(gateway_url)):
-        words = "is not https on a host name: API keys cross the network readable"
+        words = "is not https on a host name: API keys cross the network unencrypted"
         yield Flaw("must", "PENSTOCK_GATEWAY_PUBLIC_URL", words)
     if not config.trusted_proxies:
-        words = "is not set: everybody has the balancer's address, and limits take all for one"
+        words = "is not set: all clients share the load balancer's address and its limits"
         yield Flaw("must", "PENSTOCK_TRUSTED_PROXIES", words)
     for network in config.trusted_proxies:
         if not network.prefixlen:
-            words = f"has {network}: everybody may say what their address is"
+            words = f"has {network}: any client can claim any address"
             yield Flaw("must", "PENSTOCK_TRUSTED_PROXIES", words)
     if config.internal_api_host in ("0.0.0.0", "::"):  # noqa: S104  (compared, not bound)
         words = f"is {config.internal_api_host}: the internal API answers on every network"
         yield Flaw("must", "PENSTOCK_INTERNAL_API_HOST", words)
     elif config.internal_api_host == config.host and not is_local(config.host):
-        words = "is where people are served too: give the internal API a private address"
+        words = "is the public address too: give the internal API a private address"
         yield Flaw("must", "PENSTOCK_INTERNAL_API_HOST", words)
 
 
@@ -77,27 +81,29 @@ def _secret_flaws(config: ControlConfig) -> Iterator[Flaw]:
     uses = Counter(value for _, value in secrets)
     for name, value in secrets:
         if len(value) < SECRET_CHARACTERS or len(set(value)) < SECRET_VARIETY:
-            words = f"is too easily guessed: take {SECRET_CHARACTERS} random characters"
+            words = f"is too easy to guess: use {SECRET_CHARACTERS} random characters"
             yield Flaw("must", name, words)
         elif any(word in value.lower() for word in GUESSABLE):
-            yield Flaw("must", name, "is an example's: make one of your own")
+            yield Flaw("must", name, "is an example value: generate your own")
         if uses[value] > 1:
-            yield Flaw("must", name, "is another secret's too: who learns one has both")
+            yield Flaw("must", name, "is the same as another secret: use a different one for each")
 
 
 def _mail_flaws(config: ControlConfig) -> Iterator[Flaw]:
     server = config.mail_server
     if server.is_mailbox:
-        words = "is the mailbox: no mail leaves, and operators read live links"
+        words = "is the mailbox: no email is sent, and operators can read live links"
         yield Flaw("must", "EMAIL_URL", words)
     elif server.host and not (server.use_tls or server.use_ssl):
-        yield Flaw("must", "EMAIL_URL", "sends without TLS: links to new passwords can be read")
+        yield Flaw(
+            "must", "EMAIL_URL", "sends without TLS: password reset links can be read on the way"
+        )
     if not config.support_email:
         words = "is not set: customers are not told whom to ask when they are suspended"
         yield Flaw("should", "PENSTOCK_SUPPORT_EMAIL", words)
     domain = config.from_email.rpartition("@")[2].rstrip("> ")
     if is_local(domain):
-        words = f"is of {domain}: it will be taken for spam"
+        words = f"has the domain {domain}: emails will be treated as spam"
         yield Flaw("must", "PENSTOCK_FROM_EMAIL", words)
 
 
@@ -106,7 +112,7 @@ def _store_flaws(config: ControlConfig) -> Iterator[Flaw]:
     parts = urlsplit(config.redis_url)
     is_remote = parts.scheme != "unix" and not is_local(parts.hostname or "")
     if parts.scheme != "unix" and not parts.password:
-        words = "has no password: who reaches Redis runs tasks as the platform"
+        words = "has no password: anyone who reaches Redis can run tasks as the platform"
         yield Flaw("must", "REDIS_URL", words)
     if is_remote and parts.scheme != "rediss":
         yield Flaw("should", "REDIS_URL", "is without TLS (rediss://)")
@@ -115,25 +121,25 @@ def _store_flaws(config: ControlConfig) -> Iterator[Flaw]:
 def _database_flaws(name: str, database: Database) -> Iterator[Flaw]:
     is_near = not database.host or database.host.startswith("/") or is_local(database.host)
     if not is_near and database.options.get("sslmode") not in VERIFIED_TLS:
-        words = "does not verify the server (sslmode=verify-full): who stands between reads all"
+        words = "does not verify the server (sslmode=verify-full): others could read everything"
         yield Flaw("must", name, words)
 
 
 def _other_flaws(config: ControlConfig) -> Iterator[Flaw]:
     if config.debug:
-        yield Flaw("must", "PENSTOCK_DEBUG", "is on: errors show code and settings to everybody")
+        yield Flaw("must", "PENSTOCK_DEBUG", "is on: errors show code and settings to everyone")
     if config.egress_allow_http:
-        yield Flaw("must", "PENSTOCK_EGRESS_ALLOW_HTTP", "is on: webhooks may leave without TLS")
+        yield Flaw("must", "PENSTOCK_EGRESS_ALLOW_HTTP", "is on: webhooks may be sent without TLS")
     if config.egress_allowed_networks:
         listed = ", ".join(map(str, config.egress_allowed_networks))
         words = f"lets customers' webhooks into {listed}: are these meant to be reached?"
         yield Flaw("should", "PENSTOCK_EGRESS_ALLOWED_NETWORKS", words)
     if config.stripe is not None and config.stripe.mode == "test":
-        yield Flaw("must", "STRIPE_SECRET_KEY", "is of test mode: nobody pays")
+        yield Flaw("must", "STRIPE_SECRET_KEY", "is a test key: nobody is charged")
     if config.log_format != "json":
-        yield Flaw("should", "PENSTOCK_LOG_FORMAT", "is not json: what cannot be searched is lost")
+        yield Flaw("should", "PENSTOCK_LOG_FORMAT", "is not json: log searches need JSON")
     if config.static_dir is None:
-        words = "is not set: files are served from where they lie, without names that change"
+        words = "is not set: static files are served without versioned names"
         yield Flaw("should", "PENSTOCK_STATIC_DIR", words)
     if config.archive_dir is None:
         yield Flaw("should", "PENSTOCK_ARCHIVE_DIR", "is not set: old usage stays in the database")

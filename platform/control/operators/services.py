@@ -51,7 +51,7 @@ def invite_operator(*, actor: Actor, email: str, role: str) -> tuple[OperatorInv
     _check_email(email)
     user = user_by_email(email)
     if user is not None and user.operator_role:
-        raise Conflict(f"{email} is an operator already.", param="email")
+        raise Conflict(f"{email} is already an operator.", param="email")
     now, secret = timezone.now(), secrets.token_urlsafe(32)
     for earlier in open_invitations().filter(email=email).select_for_update():
         revoke_operator_invitation(actor=actor, invitation=earlier)
@@ -85,7 +85,7 @@ def revoke_operator_invitation(*, actor: Actor, invitation: OperatorInvitation) 
     require_operator(actor, Permission.OPERATORS_WRITE)
     now, invitation = timezone.now(), locked_invitation(invitation.id)
     if (state := invitation.state(now)) in (InvitationState.USED, InvitationState.WITHDRAWN):
-        raise Conflict(f"The invitation is {state} already.")
+        raise Conflict(f"The invitation is already {state}.")
     invitation.revoked_at = now
     invitation.save(update_fields=["revoked_at"])
     kind, role = "operator_invitation", invitation.role
@@ -108,7 +108,7 @@ def accept_operator_invitation(*, user: User, secret: str) -> User:
     invitation.save(update_fields=["accepted_at"])
     user = locked_user(user.id)
     if user.operator_role:
-        raise Conflict("You are an operator already.")
+        raise Conflict("You are already an operator.")
     _set_role(user, invitation.role)
     role = user.operator_role
     _record(
@@ -216,7 +216,7 @@ def revoke_operator_token(*, actor: Actor, token: OperatorToken) -> None:
     require_operator(actor, Permission.PLATFORM_READ if is_own else Permission.OPERATORS_WRITE)
     now = timezone.now()
     if not OperatorToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=now):
-        raise Conflict("The token is revoked already.")
+        raise Conflict("The token is already revoked.")
     _record(actor, "operator_token.revoked", "operator_token", token, name=token.name)
 
 
@@ -251,7 +251,7 @@ def _locked_operator(user: User) -> User:
     list(operators().select_for_update(no_key=True))
     operator = operators().filter(id=user.id).first()
     if operator is None:
-        raise Conflict("This is no operator.")
+        raise Conflict("This person is not an operator.")
     return operator
 
 
@@ -263,7 +263,7 @@ def _set_role(user: User, role: str) -> None:
 def _keep_an_owner(user: User) -> None:
     owners = operators().filter(operator_role=OperatorRole.OWNER, is_active=True)
     if not owners.exclude(id=user.id).exists() and user.operator_role == OperatorRole.OWNER:
-        raise Conflict("The platform needs an owner: make somebody else one first.")
+        raise Conflict("The platform needs an owner. Make someone else an owner first.")
 
 
 def _check_role(role: str) -> None:
@@ -275,7 +275,7 @@ def _check_email(email: str) -> None:
     try:
         validate_email(email)
     except ValidationError as error:
-        raise InvalidValue("email must be an e-mail address.", param="email") from error
+        raise InvalidValue("email must be an email address.", param="email") from error
 
 
 def _record(

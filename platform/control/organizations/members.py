@@ -61,13 +61,13 @@ def _create_invitation(
     organization = selectors.locked_organization(organization.id)
     _check_email(email)
     if selectors.is_member(organization, email):
-        raise Conflict(f"{email} is a member already.", param="email")
+        raise Conflict(f"{email} is already a member.", param="email")
     now = timezone.now()
     expired = selectors.expired_invitation(organization, email, now)
     if expired is not None:
         revoke_invitation(actor=actor, invitation=expired)
     if selectors.open_invitations(organization).filter(email=email).exists():
-        raise Conflict(f"{email} was invited already.", param="email")
+        raise Conflict(f"{email} was already invited.", param="email")
     secret = secrets.token_urlsafe(32)
     invitation = Invitation.objects.create(
         organization=organization,
@@ -121,7 +121,7 @@ def accept_invitation(*, user: User, secret: str) -> Membership:
     invitation.save(update_fields=["accepted_at"])
     organization = invitation.organization
     if selectors.is_member(organization, user.email):
-        raise Conflict("You are a member already.")
+        raise Conflict("You are already a member.")
     membership = Membership.objects.create(
         organization=organization, user=user, role=invitation.role
     )
@@ -308,14 +308,14 @@ def _require_for_role(actor: Actor, organization: Organization, role: str) -> No
 
 def _keep_an_owner(membership: Membership) -> None:
     if membership.role == Role.OWNER and selectors.owner_count(membership.organization) == 1:
-        raise Conflict("An organization needs an owner: make somebody else one first.")
+        raise Conflict("An organization needs an owner. Make another member an owner first.")
 
 
 def _check_email(email: str) -> None:
     try:
         validate_email(email)
     except ValidationError as error:
-        raise InvalidValue("email must be an e-mail address.", param="email") from error
+        raise InvalidValue("email must be an email address.", param="email") from error
 
 
 def _terms(invitation: Invitation) -> dict[str, str]:

@@ -139,7 +139,7 @@ def _active(organization: Organization, project: Project) -> Project:
 def _free_name(organization: Organization, wanted: str, current: str = "") -> str:
     name = validators.name(wanted)
     if name != current and selectors.has_project_named(organization, name):
-        raise Conflict(f"There is a project named {name} already.", param="name")
+        raise Conflict(f"A project named {name} already exists.", param="name")
     return name
 
 

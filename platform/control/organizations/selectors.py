@@ -211,7 +211,7 @@ def invitation_by_digest(digest: str) -> Invitation | None:
 
 
 def is_member(organization: Organization, email: str) -> bool:
-    """Return whether a person is a member already."""
+    """Return whether a person is already a member."""
     return members(organization).filter(user__email=email.lower()).exists()
 
 

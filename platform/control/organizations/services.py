@@ -49,7 +49,7 @@ def create_organization(
     if not actor.is_operator:
         owner = locked_user(owner.pk)
         if selectors.owned_count(owner) >= ORGANIZATIONS_MAX:
-            raise Conflict(f"One person owns at most {ORGANIZATIONS_MAX} organizations.")
+            raise Conflict(f"You can own at most {ORGANIZATIONS_MAX} organizations.")
     organization = Organization.objects.create(
         name=validators.name(name), billing_mode=billing_mode
     )
@@ -181,7 +181,7 @@ def _set_status(actor: Actor, organization: Organization, status: str, reason: s
     if organization.status == OrganizationStatus.DELETED:
         raise Conflict("The organization is deleted.")
     if organization.status == status:
-        raise Conflict(f"The organization is {status} already.")
+        raise Conflict(f"The organization is already {status}.")
     organization.status = status
     organization.suspended_reason = "" if organization.is_active else reason
     organization.save(update_fields=["status", "suspended_reason"])

@@ -16,5 +16,6 @@ class SignupAdapter(AccountAdapter):
 
 
 def organization_name(email: str) -> str:
-    """Return the initial name of a new user's organization, such as `ada's`."""
-    return f"{email.partition('@')[0][: NAME_MAX - 2]}'s"
+    """Return the initial name of a new user's organization, such as `ada's organization`."""
+    owned = "'s organization"
+    return email.partition("@")[0][: NAME_MAX - len(owned)] + owned

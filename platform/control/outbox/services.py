@@ -201,9 +201,9 @@ def retry(*, actor: Actor, message: OutboxMessage, now: datetime) -> OutboxMessa
     require_operator(actor, Permission.CUSTOMERS_WRITE)
     message = locked_message(message.id)
     if message.delivered_at is not None:
-        raise Conflict("The message is delivered already.")
+        raise Conflict("The message was already delivered.")
     if message.claimed_until is not None and message.claimed_until > now:
-        raise Conflict("The message is being delivered at this moment.")
+        raise Conflict("The message is being delivered right now.")
     message.given_up_at = None
     message.claimed_until = None
     message.started_at = message.due_at = now

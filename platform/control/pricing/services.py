@@ -159,7 +159,7 @@ def cancel_book(*, actor: Actor, book: PriceBook) -> PriceBook:
 def _draft(book: PriceBook) -> PriceBook:
     book = selectors.locked_book(book.id)
     if book.state(timezone.now()) != BookState.DRAFT:
-        raise Conflict(f"{book.name} is published and never changes: draft another one.")
+        raise Conflict(f"{book.name} is published and never changes. Create another draft.")
     return book
 
 

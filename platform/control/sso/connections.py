@@ -63,7 +63,7 @@ def create_oidc_connection(
     current = selectors.connection(organization)
     is_same_issuer = current.protocol == Protocol.OIDC and current.issuer == document["issuer"]
     if not client_id or not (secret or (is_same_issuer and current.sealed_secret)):
-        raise InvalidValue("A client id and its secret are needed.", param="client_secret")
+        raise InvalidValue("Enter a client ID and its secret.", param="client_secret")
     sealed = encrypted_secret(organization, secret) if secret else current.sealed_secret
     return _create_connection(
         actor, organization, Protocol.OIDC,
@@ -164,12 +164,14 @@ def enforce(*, actor: Actor, organization: Organization) -> int:
     require(actor, organization.id, Permission.SSO_WRITE)
     connection = selectors.locked_connection(organization)
     if not connection.is_set_up or not connection.is_tried:
-        raise Conflict("Sign in by it yourself first: an owner must have come in by this provider.")
+        raise Conflict(
+            "Sign in with this provider once first: an owner must have signed in with it."
+        )
     names = selectors.verified_domains(organization)
     if not names:
         raise Conflict("Verify a domain first: SSO is enforced for its addresses.")
     if connection.is_enforced:
-        raise Conflict("It is enforced already.")
+        raise Conflict("SSO is already enforced.")
     users = selectors.people_of(names)
     connection.is_enforced = True
     connection.save(update_fields=["is_enforced"])
@@ -190,7 +192,7 @@ def stop_enforcing(*, actor: Actor, organization: Organization) -> None:
         require(actor, organization.id, Permission.SSO_WRITE)
     connection = selectors.locked_connection(organization)
     if not connection.is_enforced:
-        raise Conflict("It is optional already.")
+        raise Conflict("SSO is already optional.")
     connection.is_enforced = False
     connection.save(update_fields=["is_enforced"])
     _record(actor, "sso.enforcement_stopped", connection)
@@ -203,7 +205,7 @@ def unlink_identity(*, actor: Actor, organization: Organization, user: User) -> 
     connection = selectors.locked_connection(organization)
     identity = selectors.identity_of(organization, user)
     if identity is None:
-        raise Conflict("They did not sign in by SSO yet.")
+        raise Conflict("This person has not signed in with SSO yet.")
     _record(actor, "sso.identity_unlinked", connection, email=user.email)
     identity.delete()
 
@@ -263,7 +265,7 @@ def set_transfer_target(
     InvalidValue for a member who may not create keys."""
     require(actor, organization.id, Permission.SSO_WRITE)
     if heir is not None and not can(heir.role, Permission.API_KEYS_WRITE):
-        raise InvalidValue("Keys go to a member who may make keys.", param="heir")
+        raise InvalidValue("Choose a member who may create API keys.", param="heir")
     token = _scim_token(organization)
     before, token.heir = token.heir, heir
     token.save(update_fields=["heir"])
@@ -277,7 +279,7 @@ def set_transfer_target(
 def _scim_token(organization: Organization) -> ScimToken:
     token = selectors.scim_token(organization)
     if token is None:
-        raise Conflict("Make a token first.")
+        raise Conflict("Create a token first.")
     return token
 
 
@@ -330,7 +332,7 @@ def checked_role_map(values: Mapping[str, str]) -> dict[str, str]:
 def checked_role(role: str, *, param: str) -> str:
     """Return a role that a provider may grant. Raises InvalidValue."""
     if role not in GRANTABLE:
-        raise InvalidValue(f"{param}: {role!r} is none of {', '.join(GRANTABLE)}.", param=param)
+        raise InvalidValue(f"{param}: {role!r} is not one of {', '.join(GRANTABLE)}.", param=param)
     return role
 
 

@@ -27,7 +27,7 @@ def add_domain(*, actor: Actor, organization: Organization, name: str) -> SsoDom
     organization = tenants.locked_organization(organization.id)
     domains = selectors.domains(organization)
     if domains.filter(name=name).exists():
-        raise Conflict(f"{name} is here already.", param="name")
+        raise Conflict(f"{name} is already listed.", param="name")
     if domains.count() >= connections.DOMAINS_MAX:
         raise Conflict(
             f"An organization has at most {connections.DOMAINS_MAX} domains.", param="name"
@@ -118,9 +118,7 @@ def texts(name: str) -> list[str]:
     except (dns.resolver.NXDOMAIN, dns.resolver.NoAnswer):
         return []
     except (dns.exception.DNSException, OSError) as error:
-        raise InvalidValue(
-            f"The domain name system gave no answer for {name}. Try again."
-        ) from error
+        raise InvalidValue(f"The DNS lookup of {name} got no answer. Try again.") from error
     return [b"".join(record.strings).decode("utf-8", "replace") for record in answer]
 
 

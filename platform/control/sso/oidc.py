@@ -51,7 +51,7 @@ def discover(issuer: str) -> dict[str, Any]:
     named = str(document.get("issuer", ""))
     if named.rstrip("/") != wanted:
         raise InvalidValue(
-            f"The provider calls itself {named[:200]!r}; wanted {wanted!r}.", param="issuer"
+            f"The provider's issuer is {named[:200]!r}; wanted {wanted!r}.", param="issuer"
         )
     methods = document.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
     is_posted = "client_secret_basic" not in methods
@@ -98,9 +98,9 @@ def verify_response(
     """Return the identity in the provider's response. `iss` is the issuer that the response names
     (RFC 9207), if any. Raises ServiceError."""
     if not secrets.compare_digest(state.encode(), asked.state.encode()):
-        raise NotPermitted("This answer belongs to another sign-in. Begin again.")
+        raise NotPermitted("This response belongs to another sign-in. Start again.")
     if iss and iss != connection.issuer:
-        raise NotPermitted("This answer is of another provider. Begin again.")
+        raise NotPermitted("This response is from another provider. Start again.")
     tokens = _tokens(connection, callback_url, asked, code)
     claims = _claims(connection, asked, str(tokens.get("id_token", "")))
     if "email" not in claims or connection.role_claim not in {"", *claims}:
@@ -113,7 +113,7 @@ def read_claims(connection: SsoConnection, claims: dict[str, Any]) -> IdentityAs
     has not verified."""
     email = claims.get("email")
     if not isinstance(email, str) or not (email.isascii() and email.isprintable()):
-        raise NotPermitted("The provider sent no e-mail address: it must grant the scope email.")
+        raise NotPermitted("The provider sent no email address. It must grant the scope email.")
     if claims.get("email_verified") in (False, "false"):
         raise NotPermitted(f"The provider did not verify {email}.")
     if connection.issuer == GOOGLE and claims.get("hd") != email.rpartition("@")[2].lower():
@@ -146,7 +146,7 @@ def _tokens(
     try:
         client_secret = decrypted_secret(connection)
     except DecryptionError as error:
-        raise InvalidValue("An owner must give the client secret again.") from error
+        raise InvalidValue("An owner must enter the client secret again.") from error
     endpoint = connection.provider["token_endpoint"]
     if connection.provider["token_auth"] == POSTED:
         credentials = {"client_id": connection.client_id, "client_secret": client_secret}
@@ -165,7 +165,7 @@ def _userinfo(
         return {}
     userinfo = fetch_json(url, bearer=access_token)
     if userinfo.get("sub") != claims["sub"]:
-        raise InvalidValue("The provider tells of two people at once.")
+        raise InvalidValue("The provider's response names two people.")
     return userinfo
 
 
@@ -184,19 +184,19 @@ def _claims(connection: SsoConnection, pending: AuthorizationRequest, token: str
             options={"require": ["exp", "iat", "iss", "aud", "sub"]},
         )
     except (jwt.PyJWTError, ValueError, TypeError, KeyError) as error:
-        raise InvalidValue(f"The ID token does not hold: {error}.") from error
+        raise InvalidValue(f"The ID token is not valid: {error}.") from error
     if not secrets.compare_digest(str(claims.get("nonce", "")).encode(), pending.nonce.encode()):
         raise InvalidValue("The ID token belongs to another sign-in.")
     audiences = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
     if len(audiences) > 1 and claims.get("azp") != connection.client_id:
-        raise InvalidValue("The ID token was made for somebody else.")
+        raise InvalidValue("The ID token was issued for another client.")
     return claims
 
 
 def _key(keys: dict[str, Any], header: dict[str, Any]) -> jwt.PyJWK:
     """Return the key that a token names, or the only key if it names none. Raises InvalidValue."""
     if header.get("alg") not in ALGORITHMS:
-        raise InvalidValue("The ID token is not signed as a provider must.")
+        raise InvalidValue("The ID token is not signed with an accepted algorithm.")
     rows = keys.get("keys")
     rows = rows[:KEYS_MAX] if isinstance(rows, list) else []
     usable = [
@@ -209,5 +209,5 @@ def _key(keys: dict[str, Any], header: dict[str, Any]) -> jwt.PyJWK:
     named = [row for row in usable if row.get("kid") == header.get("kid")]
     chosen = named or (usable if header.get("kid") is None else [])
     if len(chosen) != 1:
-        raise InvalidValue("The ID token is signed with a key that the provider does not show.")
+        raise InvalidValue("The ID token is signed with a key that the provider does not publish.")
     return jwt.PyJWK(chosen[0], algorithm=header["alg"])

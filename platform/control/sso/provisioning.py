@@ -48,19 +48,19 @@ def sign_in(*, connection: SsoConnection, vouched: IdentityAssertion) -> User:
     organization = connection.organization
     subject = vouched.subject
     if not subject or len(subject) > SUBJECT_MAX or not subject.isprintable():
-        raise NotPermitted("The provider does not say who this is.")
+        raise NotPermitted("The provider did not say who you are.")
     address = own_address(organization, vouched.email)
     identity = selectors.identity(organization, subject)
     if identity is not None:
         user = identity.user
         own_address(organization, user.email)
         if not may_be_opened(user):
-            raise NotPermitted("This account cannot be opened by SSO.")
+            raise NotPermitted("You cannot sign in to this account with SSO.")
     else:
         user = account(organization, address, name=vouched.name)
         if selectors.identity_of(organization, user) is not None:
             raise NotPermitted(
-                f"{address} signed in as somebody else at the provider before. An owner can forget"
+                f"{address} signed in before as another person at the provider. An owner can unlink"
                 " the earlier sign-in on the SSO page."
             )
         identity = SsoIdentity(organization=organization, user=user, subject=subject)
@@ -83,7 +83,7 @@ def _give_membership(connection: SsoConnection, user: User, vouched: IdentityAss
     values = selectors.mapped_values(organization, user, vouched.values)
     role = effective_role(connection, values, current.role if current else None)
     if not role:
-        raise NotPermitted(f"Your provider gives you no role in {organization.name}.")
+        raise NotPermitted(f"Your provider does not give you a role in {organization.name}.")
     actor = provider(organization, "SSO", Role.ADMIN)
     ensure_membership(actor=actor, organization=organization, user=user, role=role)
     return role
@@ -156,12 +156,12 @@ def own_address(organization: Organization, email: str) -> str:
     try:
         validate_email(address)
     except ValidationError as error:
-        raise InvalidValue("The provider sent no e-mail address.") from error
+        raise InvalidValue("The provider sent no email address.") from error
     if len(address) > EMAIL_MAX or not address.isascii():
-        raise InvalidValue("The provider sent no e-mail address that an account can have.")
+        raise InvalidValue("The provider sent an email address that is not valid.")
     name = selectors.domain_of(address)
     if name not in selectors.verified_domains(organization):
-        raise NotPermitted(f"{name} is no verified domain of {organization.name}.")
+        raise NotPermitted(f"{name} is not a verified domain of {organization.name}.")
     return address
 
 
@@ -180,7 +180,7 @@ def account(organization: Organization, email: str, *, name: str = "") -> User:
     if user is None:
         user = _new_account(address, name)
     elif not may_be_opened(user):
-        raise NotPermitted("This account cannot be opened by SSO.")
+        raise NotPermitted("You cannot sign in to this account with SSO.")
     elif verified is None and selectors.membership_of(organization, user) is None:
         close_to_its_maker(user)
     if verified is None:
@@ -197,7 +197,7 @@ def _new_account(address: str, name: str) -> User:
         with transaction.atomic():
             return User.objects.create_user(address, name=user_name)
     except IntegrityError as error:
-        raise Conflict("This account was made just now. Try again.") from error
+        raise Conflict("This account was just created. Try again.") from error
 
 
 def may_be_opened(user: User) -> bool:

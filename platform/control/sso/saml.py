@@ -84,19 +84,18 @@ def read_metadata(*, url: str, xml: str) -> dict[str, Any]:
     from `url` or pasted as `xml`. Raises InvalidValue."""
     raw = fetch(url) if url else xml.strip().encode()
     if not raw or len(raw) > METADATA_BYTES_MAX:
-        raise InvalidValue(
-            "Give the provider's metadata, or the address that it is at.", param="metadata"
-        )
+        raise InvalidValue("Enter the provider's metadata or its URL.", param="metadata")
     try:
         parsed = OneLogin_Saml2_IdPMetadataParser.parse(raw).get("idp", {})
     except Exception as error:  # The input is untrusted, and the parser may raise anything.
-        raise InvalidValue("This is no SAML metadata.", param="metadata") from error
+        raise InvalidValue("This is not SAML metadata.", param="metadata") from error
     certificates = _certificates(parsed)
     entity, endpoint = parsed.get("entityId", ""), parsed.get("singleSignOnService", {})
     has_redirect = endpoint.get("binding") == Names.BINDING_HTTP_REDIRECT
     if not entity or not endpoint.get("url") or not has_redirect:
         raise InvalidValue(
-            "The metadata names no provider with an address for HTTP-Redirect.", param="metadata"
+            "The metadata has no identity provider with an HTTP-Redirect endpoint.",
+            param="metadata",
         )
     return {
         "entity_id": entity[:2000],
@@ -124,9 +123,9 @@ def verify_response(
     try:
         auth.process_response(request_id=request_id)
     except BROKEN as error:
-        raise InvalidValue("The provider's answer makes no sense.") from error
+        raise InvalidValue("The provider's response cannot be read.") from error
     if auth.get_errors() or not auth.is_authenticated():
-        raise InvalidValue(f"The provider's answer does not hold: {auth.get_last_error_reason()}.")
+        raise InvalidValue(f"The provider's response is not valid: {auth.get_last_error_reason()}.")
     attributes = auth.get_attributes()
     email = _email(auth, attributes)
     is_transient = auth.get_nameid_format() == Names.NAMEID_TRANSIENT
@@ -143,7 +142,7 @@ def _email(auth: SamlAuth, attributes: dict[str, list[str]]) -> str:
             return str(attributes[name][0])
     if "@" in str(auth.get_nameid()):
         return str(auth.get_nameid())
-    raise NotPermitted("The provider sent no e-mail address: add an attribute named email.")
+    raise NotPermitted("The provider sent no email address. Add an attribute named email.")
 
 
 def _certificates(parsed: dict[str, Any]) -> list[str]:
@@ -158,7 +157,7 @@ def _certificates(parsed: dict[str, Any]) -> list[str]:
             "A certificate in the metadata cannot be read.", param="metadata"
         ) from error
     if not certificates:
-        raise InvalidValue("The metadata names no certificate to sign with.", param="metadata")
+        raise InvalidValue("The metadata has no signing certificate.", param="metadata")
     return list(dict.fromkeys(certificates))
 
 

@@ -55,7 +55,7 @@ def add_user(*, organization: Organization, profile: ScimProfile) -> ScimUser:
     user = provisioning.account(organization, profile.user_name, name=name)
     _check_free(organization, profile.user_name)
     if selectors.scim_users(organization).filter(user=user).exists():
-        raise Conflict(f"{profile.user_name} is here already.", param="userName")
+        raise Conflict(f"{profile.user_name} already exists.", param="userName")
     row = ScimUser.objects.create(organization=organization, user=user, **asdict(profile))
     _sync_role(row)
     _record("scim.user_added", row, role=_role(row), **_without_names(asdict(profile)))
@@ -182,7 +182,7 @@ def _set_members(row: ScimGroup, member_ids: tuple[str, ...]) -> None:
     wanted = set(member_ids)
     known = selectors.scim_users(row.organization).filter(id__in=wanted | before)
     if wanted - {user.id for user in known}:
-        raise InvalidValue("A member of the group is no user here.", param="members")
+        raise InvalidValue("A member of the group is not a user here.", param="members")
     row.members.set([user for user in known if user.id in wanted])
     sync_roles(selectors.scim_users(row.organization).filter(id__in=wanted | before))
 
@@ -190,14 +190,14 @@ def _set_members(row: ScimGroup, member_ids: tuple[str, ...]) -> None:
 def _check(profile: ScimProfile) -> None:
     texts = (profile.external_id, profile.given_name, profile.family_name)
     if len(profile.user_name) > EMAIL_MAX or any(len(text) > TEXT_MAX for text in texts):
-        raise InvalidValue(f"Names and ids have at most {TEXT_MAX} characters.")
+        raise InvalidValue(f"Names and IDs have at most {TEXT_MAX} characters.")
     if not all(text.isprintable() for text in (profile.user_name, *texts)):
-        raise InvalidValue("Names and ids are printable characters.")
+        raise InvalidValue("Names and IDs must have printable characters only.")
 
 
 def _check_free(organization: Organization, user_name: str) -> None:
     if selectors.scim_users(organization).filter(user_name__iexact=user_name).exists():
-        raise Conflict(f"{user_name} is here already.", param="userName")
+        raise Conflict(f"{user_name} already exists.", param="userName")
 
 
 def _check_group(
@@ -211,7 +211,7 @@ def _check_group(
         raise InvalidValue(message, param="displayName")
     same = selectors.scim_groups(organization).filter(display_name=profile.display_name)
     if same.exclude(id=known.id if known else "").exists():
-        raise Conflict(f"There is a group {profile.display_name} already.", param="displayName")
+        raise Conflict(f"A group named {profile.display_name} already exists.", param="displayName")
 
 
 def _actor(organization: Organization) -> Actor:

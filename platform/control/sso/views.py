@@ -125,7 +125,7 @@ def _check_pending(pending: dict[str, Any], connection: SsoConnection, protocol:
         and time.time() - pending.get("at", 0) < PENDING_SECONDS
     )
     if not is_ours:
-        raise Conflict("This sign-in was not begun here, or too long ago. Begin again.")
+        raise Conflict("This sign-in was not started here, or it took too long. Start again.")
 
 
 def _verified(

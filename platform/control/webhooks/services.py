@@ -237,7 +237,7 @@ def _enabled(actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> WebhookE
     if not endpoint.is_receiving:
         raise Conflict("The webhook endpoint is disabled: enable it first.")
     if selectors.manual_count(endpoint, now - MINUTE) >= MANUAL_MAX:
-        raise Conflict(f"{MANUAL_MAX} messages were sent by hand in a minute: wait a bit.")
+        raise Conflict(f"{MANUAL_MAX} messages were resent within a minute. Try again in a minute.")
     return endpoint
 
 

@@ -127,7 +127,7 @@ def test_a_payment_of_a_part_stops_nothing_for_the_rest(org, owing, stripe):
 def test_an_invoice_just_paid_in_two_parts_suspends_nobody(org, owing, stripe):
     pass_days(13)
     part = on_its_way(org, 999, day(13))
-    with pytest.raises(Conflict, match="limited or suspended already"):
+    with pytest.raises(Conflict, match="already limited or suspended"):
         decide(operator.limit_now, org, at=day(13))
     on_its_way(org, 1, day(14))
     look(now=day(14))

@@ -56,6 +56,7 @@ def test_the_legal_entity_is_set_up(operator):
     assert (row.name, row.country) == ("Turbine Ltd", "GB")
     for wrong in (
         {"country": "XX"}, {"logo_svg": "<svg"}, {"tax_calculator": "nobody"}, {"name": ""},
+        {"footer": "𓀀"},
     ):  # fmt: skip
         operator.post(address, entity_form(**wrong))
         row.refresh_from_db()

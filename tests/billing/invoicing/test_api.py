@@ -125,12 +125,19 @@ def test_a_profile_is_changed_field_by_field(org):
         {"country": "DE", "tax_id": "DE136695977"},  # a wrong check digit
         {"country": "GB", "tax_id": "GB000"},
         {"country": "CH", "tax_id": "CHE-107.787.578 IVA"},
+        {"country": "JP", "tax_id": "T123456789012"},  # 12 digits
+        {"country": "JP", "tax_id": "7000012050003"},
+        {"country": "AU", "tax_id": "83 914 571 674"},
+        {"country": "US", "tax_id": "1234"},
+        {"country": "AQ", "tax_id": "<b>"},
         {"currency": "XXX"},
         {"currency": "EUR"},  # nobody set a rate
         {"recipients": ["nobody"]},
         {"recipients": ["a@b.example"] * 21},
         {"legal_name": "a\x00b"},
         {"legal_name": "x" * 201},
+        {"legal_name": "Papyri 𓀀"},
+        {"city": "བོད"},
         {"paper": "a5"},
         {"terms_days": 90},
         {"organization_id": "org_other"},
@@ -146,19 +153,34 @@ def test_senseless_changes_are_refused_and_change_nothing(org, changes):
 
 
 @pytest.mark.parametrize(
-    ("country", "text", "compact"),
+    ("country", "text", "written"),
     [
         ("DE", "136695976", "DE136695976"),
+        ("FR", "fr 40 303 265 045", "FR40303265045"),
         ("GR", "EL 094259216", "EL094259216"),
-        ("GB", "GB 980 7806 84", "980780684"),
-        ("CH", "CHE-107.787.577 IVA", "CHE107787577IVA"),
-        ("NO", "NO 995 525 828 MVA", "995525828MVA"),
-        ("US", "12-3456789", "12-3456789"),  # its form is not known: taken as it is
-        ("AQ", "U-132950-X", "U-132950-X"),
+        ("GB", "gb980780684", "GB 980 7806 84"),
+        ("GB", "980780684", "980 7806 84"),
+        ("GB", "XI 980780684", "XI 980 7806 84"),  # Northern Ireland
+        ("CH", "CHE107787577IVA", "CHE-107.787.577 IVA"),
+        ("NO", "995525828MVA", "NO 995 525 828 MVA"),
+        ("IS", "IS 00621", "IS00621"),
+        ("JP", "T7000012050002", "T7000012050002"),
+        ("JP", "\uff347-0000-1205-0002", "T7000012050002"),
+        ("JP", "7000012050002", "7000012050002"),
+        ("KR", "1168200276", "116-82-00276"),
+        ("BR", "16727230000197", "16.727.230/0001-97"),
+        ("AU", "83914571673", "83 914 571 673"),
+        ("IN", "27aapfu0939f1zv", "27AAPFU0939F1ZV"),
+        ("MX", "GODE 561231 GR8", "GODE561231GR8"),
+        ("CA", "12302 6635 RC 0001", "123026635RC0001"),
+        ("US", "123456789", "12-3456789"),
+        ("AQ", "U-132950-X", "U-132950-X"),  # its form is not known: kept as it is
+        ("", "U-132950-X", "U-132950-X"),
     ],
 )
-def test_tax_ids_take_the_form_of_their_country(org, country, text, compact):
-    assert patch(org, country=country, tax_id=text).json()["tax_id"] == compact
+def test_tax_ids_are_kept_as_their_country_writes_them(org, country, text, written):
+    assert patch(org, country=country, tax_id=text).json()["tax_id"] == written
+    assert patch(org, country=country).json()["tax_id"] == written
 
 
 def test_a_new_country_checks_the_tax_id_that_is_there(org):

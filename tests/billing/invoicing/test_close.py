@@ -125,6 +125,21 @@ def test_a_business_abroad_with_a_tax_id_accounts_for_the_tax_itself(customer, c
     assert "everse charge" in found.tax["note"]
 
 
+def test_a_name_that_cannot_be_printed_is_said_and_holds_nobody_else_up(customer, cents_price):
+    other = make_customer("𓀀𓁐 Papyri")
+    for one in (customer, other):
+        use_cents(one, cents_price, 1000, october(30))
+    finish_month()
+    [reason] = close().failures.values()
+    assert "𓀀 (U+13000) 𓁐 (U+13050)" in reason
+    assert "Enter a legal name" in reason
+    assert invoice(customer).total_cents == 1000
+    profile(other, legal_name="Papyri Ltd", country="JP", line1="東京都千代田区1-1")
+    assert close().is_finished
+    assert invoice(other).buyer["country"] == "JP"
+    assert sound()
+
+
 def test_tokens_of_failed_requests_stand_in_no_line(customer, price):
     use(customer, price, october(30))
     use(customer, price, october(30, minute=1), outcome="engine_failed")
@@ -277,7 +292,7 @@ def test_months_are_closed_in_order(customer, price):
     use(customer, price, AFTER)
     use(customer, price, december)
     finish_month(january)
-    with pytest.raises(Conflict, match="2026-11 is to be closed first"):
+    with pytest.raises(Conflict, match="Close 2026-11 first"):
         close(january, parse_period("2026-12"))
     assert close(january, NOVEMBER).is_finished
     assert close(january, parse_period("2026-12")).is_finished

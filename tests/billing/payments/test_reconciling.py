@@ -171,7 +171,7 @@ def test_a_payment_that_is_booked_is_not_credited_again(
     stripe.all("balance_transaction")[0]["amount"] = 6_000
     look()
     gap = Gap.objects.get()
-    with pytest.raises(Conflict, match=f"{payment.id} is in the books already"):
+    with pytest.raises(Conflict, match=f"{payment.id} is already in the books"):
         credit(org, gap)
     gap.refresh_from_db()
     assert (balance_cents(org), gap.is_open) == (5_000, True)

@@ -142,7 +142,7 @@ def test_who_refunds_by_hand_is_told_to_ask_again(
         "organization_id": org.id, "amount_nanos": 100 * 10**9, "idempotency_key": "by hand",
         "actor": OPERATOR, "reason": "By transfer", "now": timezone.now(),
     }  # fmt: skip
-    with pytest.raises(Conflict, match=r"Gateways hold \$90.00 .* ask again in a few seconds"):
+    with pytest.raises(Conflict, match=r"Gateways hold \$90.00 .* Try again in a few seconds"):
         refund_or_recall(**values)
     assert recalled_lease_ids(GATEWAY, database_id()) == (lease.lease_id,)
     give_back(lease)

@@ -41,7 +41,7 @@ def test_signing_up_makes_an_organization_with_its_owner(client: Client) -> None
     assert sign_up(client).status_code == 302
     seat = Membership.objects.get()
     assert (seat.user.email, seat.role) == ("ada@example.com", Role.OWNER)
-    assert seat.organization.name == "ada's"
+    assert seat.organization.name == "ada's organization"
     assert seat.organization.projects.get().name == "Default"
     assert "_auth_user_id" not in client.session  # until the address is verified
 

@@ -12,6 +12,7 @@ from django.core.management import call_command
 from control.accounts.models import User
 from control.config import ControlConfig, Database
 from control.mail.server_url import MailServer
+from control.management.commands import check
 from control.management.production import Flaw, flaws, is_local
 
 PUBLIC = {
@@ -104,6 +105,15 @@ def test_the_tests_own_platform_is_not_fit(capsys: pytest.CaptureFixture) -> Non
     found = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
     assert {"PENSTOCK_CONSOLE_URL", "EMAIL_URL", "operators", "REDIS_URL"} <= found.keys()
     assert "DATABASE_URL" not in found  # two roles
+
+
+@pytest.mark.django_db
+def test_fonts_that_are_not_installed_are_said(monkeypatch, capsys: pytest.CaptureFixture) -> None:
+    for name, is_said in (("json", False), ("manimgx_fonts_cjk", True)):
+        monkeypatch.setattr(check, "find_spec", lambda wanted, name=name: wanted != name or None)
+        with pytest.raises(SystemExit):
+            call_command("check", "--deploy")
+        assert ("penstock[fonts-cjk] is not installed" in capsys.readouterr().out) == is_said
 
 
 @pytest.mark.django_db

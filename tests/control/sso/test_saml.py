@@ -97,7 +97,7 @@ def test_an_answer_counts_once_and_to_who_asked(
 ) -> None:
     answer = saml.sign_in(begin(client, EMAIL), EMAIL, EMAIL)
     victim = Client()
-    assert "Begin again" in refusal(post_answer(victim, acme, answer))
+    assert "Start again" in refusal(post_answer(victim, acme, answer))
     begin(victim, EMAIL)
     assert "InResponseTo" in refusal(post_answer(victim, acme, answer))
     assert post_answer(client, acme, answer).status_code == 302
@@ -136,7 +136,7 @@ def test_an_answer_signed_by_somebody_else_is_refused(
     with running_saml(f"{saml.url}/idp") as forger:
         question = begin(client, EMAIL).replace(saml.url, forger.url)
         answer = forger.sign_in(question, EMAIL, EMAIL)
-    assert "does not hold" in refusal(post_answer(client, acme, answer))
+    assert "is not valid" in refusal(post_answer(client, acme, answer))
 
 
 def test_a_second_assertion_around_the_signed_one_is_refused(
@@ -160,7 +160,7 @@ def test_another_organizations_provider_cannot_speak_of_our_addresses(
 ) -> None:
     set_up(evil, saml.metadata_url)
     answer = saml.sign_in(begin(client, "m@outsider.example"), "m", "owner@acme.example")
-    assert "no verified domain" in refusal(post_answer(client, evil, answer))
+    assert "not a verified domain" in refusal(post_answer(client, evil, answer))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_an_answer_is_worth_nothing_minutes_later(
     answer = saml.sign_in(begin(client, EMAIL), EMAIL, EMAIL)
     later = OneLogin_Saml2_Utils.now() + 360
     monkeypatch.setattr(OneLogin_Saml2_Utils, "now", lambda: later)
-    assert "does not hold" in refusal(post_answer(client, acme, answer))
+    assert "is not valid" in refusal(post_answer(client, acme, answer))
 
 
 def test_a_weak_signature_is_none(

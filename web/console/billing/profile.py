@@ -50,7 +50,7 @@ class ProfileForm(VersionedForm):
         label=_("Tax ID"),
         required=False,
         max_length=TAX_ID_MAX,
-        help_text=_("Such as DE123456789."),
+        help_text=_("As your country writes it, such as DE123456789 or T1234567890123."),
     )
     purchase_order = forms.CharField(
         label=_("Purchase order"),

@@ -52,4 +52,4 @@ def _head(text: str) -> ChainHead:
     try:
         return ChainHead(int(position), bytes.fromhex(digest))
     except ValueError as error:
-        raise CommandError(f"{text!r} is no chain head: wanted POSITION:DIGEST") from error
+        raise CommandError(f"{text!r} is not a chain head; enter POSITION:DIGEST") from error
