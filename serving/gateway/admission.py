@@ -198,7 +198,7 @@ def no_money(refused: BudgetRefused, *, cost_nanos: int) -> NoMoney:
     """Return the error for a budget that doesn't cover a request: which, of how much, what is left
     of it, and when it renews. It is called used up only where nothing is left."""
     kind = kind_of(refused.budget_id) or "balance"
-    left_nanos, limit_nanos = refused.available_nanos, refused.limit_nanos
+    left_nanos, limit_nanos = max(refused.available_nanos, 0), refused.limit_nanos
     if kind == "balance":
         limit_nanos = None
         budget, remedy = "credit balance", "Add credits under Billing."
