@@ -71,7 +71,9 @@ class VersionedForm(forms.Form):
         """
         sent = str(self.data.get(self.add_prefix(VERSION), ""))
         changed = changed_fields(sent, present._initial_values()) if sent else []
-        told = {name: self._both_values(name, sent, present) for name in changed}
+        told = {
+            name: self._both_values(name, sent, present) for name in changed if name in self.fields
+        }
         if not any(told.values()):
             return True
         self.is_stale = True
@@ -133,7 +135,7 @@ class VersionedForm(forms.Form):
         """Return the present value and that of the form; nothing if they are the same."""
         field = present.fields[name]
         now, sent = present.get_initial_for_field(field, name), self._sent(name)
-        if name not in self.fields or present._plain(name, now) == self._plain(name, sent):
+        if present._plain(name, now) == self._plain(name, sent):
             return ""
         values = {"now": present._words(name, now), "yours": self._words(name, sent)}
         if self._is_touched(name, version):

@@ -55,7 +55,7 @@ class VersionedModelForm(VersionedForm, ModelForm):
 class VersionedAdmin(BaseModelAdmin):
     """Pages and tables of rows whose forms have the version of the row."""
 
-    form = VersionedModelForm
+    form: type[ModelForm] = VersionedModelForm
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the fields without the version, which `get_fieldsets` adds."""
