@@ -1,4 +1,4 @@
-"""What an audit event changed, in words. Events hold exact values (nano-dollars, ISO times, ids);
+"""Tells in words what an audit event changed. Events hold exact values (nano-dollars, ISO times, ids);
 pages and files show them with their labels, units, and a word for what is unset."""
 
 import re
@@ -318,4 +318,4 @@ FORMS: dict[str, Callable[[float], str]] = {
     "hour": lambda value: f"{int(value):02d}:00",
     "factor": lambda value: f"{value} times",
 }
-"""How a number is written, by the last word of its field's name."""
+"""The formats of numbers, by the last word of the field's name."""

@@ -54,7 +54,7 @@ def change_address(*, actor: Actor, organization: Organization, user: User, emai
 
 def follow_sign_in(*, organization: Organization, user: User, email: str) -> None:
     """Give a user the address that the provider vouched for at their sign-in, unless SCIM decides
-    it. Where another account holds the address, they keep theirs, which is recorded."""
+    it. If another account holds the address, they keep theirs, which is recorded."""
     is_of_scim = selectors.scim_users(organization).filter(user=user).exists()
     if is_of_scim or email.strip().lower() == user.email:
         return
