@@ -318,4 +318,4 @@ FORMS: dict[str, Callable[[float], str]] = {
     "hour": lambda value: f"{int(value):02d}:00",
     "factor": lambda value: f"{value} times",
 }
-"""Formats of numbers, by the last word of its field's name."""
+"""The formats of numbers, by the last word of the field's name."""
