@@ -167,7 +167,8 @@ class Price(models.Model):
     The band begins at `input_tokens_min` and applies to the whole request; 0 is the base band.
     """
 
-    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_price_id)
+    # A table of the admin holds the id of a row only if nobody may edit it.
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_price_id, editable=False)
     book = models.ForeignKey(PriceBook, models.PROTECT, related_name="prices")
     variant = models.ForeignKey(Variant, models.PROTECT, related_name="prices")
     tier = models.CharField(max_length=16, choices=ServiceTier, default=ServiceTier.DEFAULT)

@@ -94,7 +94,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name='Price',
             fields=[
-                ('id', models.CharField(default=control.pricing.models.new_price_id, max_length=64, primary_key=True, serialize=False)),
+                ('id', models.CharField(default=control.pricing.models.new_price_id, editable=False, max_length=64, primary_key=True, serialize=False)),
                 ('tier', models.CharField(choices=[('priority', 'Priority'), ('default', 'Default'), ('flex', 'Flex'), ('batch', 'Batch')], default='default', max_length=16)),
                 ('input_tokens_min', models.PositiveIntegerField(default=0, validators=[django.core.validators.MaxValueValidator(1000000000)], verbose_name='from input tokens')),
                 ('input_nanos', models.BigIntegerField(validators=[django.core.validators.MaxValueValidator(1000000000000000)])),
