@@ -3,7 +3,7 @@ those of countries whose form is not known are kept as they are."""
 
 import re
 import unicodedata
-from types import ModuleType
+from typing import Any
 
 from stdnum import get_cc_module
 from stdnum.eu import vat as eu_vat
@@ -63,7 +63,7 @@ def _japanese(bare: str) -> str:
     return str(cn.validate(bare))
 
 
-def _by_form(form: ModuleType, text: str, bare: str, country: str) -> str:
+def _by_form(form: Any, text: str, bare: str, country: str) -> str:
     number = str(form.validate(text))
     has_format = hasattr(form, "format") and country not in _UNSPACED
     written = str(form.format(number)) if has_format else number
