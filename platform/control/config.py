@@ -233,7 +233,7 @@ class ControlConfig:
     dns_servers: tuple[tuple[str, int], ...] = ()
     """DNS servers for verifying domains; the system's own by default."""
     support_email: str = ""
-    """Where customers reach the operator; pages and emails name it."""
+    """The address at which customers reach the operator; pages and emails name it."""
     traces_endpoint: str | None = None
     """Turns tracing on; the exporter reads OpenTelemetry's variables itself."""
 

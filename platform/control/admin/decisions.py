@@ -41,7 +41,7 @@ class ReasonForm(forms.Form):
 
 
 class AmountForm(ReasonForm):
-    """How much, and why."""
+    """The amount and the reason."""
 
     amount_nanos = DollarsField(label=_("Amount"), help_text=_("In dollars, such as 25 or 0.50."))
     idempotency_key = forms.CharField(widget=forms.HiddenInput, initial=new_form_id)
@@ -51,8 +51,8 @@ class AmountForm(ReasonForm):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is asked, and the verb that is done when it is sent, with what the form holds. `table`
-    shows what the decision rests on."""
+    """A question, and the verb that is done with what the form holds when it is sent. `table` shows
+    the facts that the decision rests on."""
 
     title: "StrOrPromise"
     words: "StrOrPromise"

@@ -1,4 +1,4 @@
-"""What a variant needs before customers may use it."""
+"""The requirements that a variant meets before customers may use it."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +15,7 @@ from control.errors import Conflict
 
 RequirementCode = Literal["weights", "quality_report", "price", "deployment"]
 WAIVABLE: frozenset[RequirementCode] = frozenset({"price", "deployment"})
-"""What an operator may publish ahead of, with a reason."""
+"""Requirements that an operator may publish ahead of, with a reason."""
 SERVING_STATES = frozenset({"ready", "asleep"})
 """States of a replica in which requests are answered; a request wakes one that sleeps."""
 

@@ -98,7 +98,7 @@ class SuspendSerializer(OperatorSerializer):
 
 
 class SuspensionPreviewSerializer(OperatorSerializer):
-    """What follows if a customer is suspended now, a sentence each."""
+    """The effects of suspending a customer now, a sentence each."""
 
     effects = serializers.ListField(child=serializers.CharField())
 

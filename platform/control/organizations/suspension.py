@@ -1,4 +1,4 @@
-"""What follows from suspending an organization, and the emails that tell its owners."""
+"""The effects of suspending an organization, and the emails that tell its owners."""
 
 from datetime import datetime
 

@@ -17,9 +17,9 @@ from serving.contract.price import band_of
 
 Meter = Literal["input", "cached_input", "output"]
 FIRST_PRICE_NANOS = (DOLLAR_NANOS // 1000, 100 * DOLLAR_NANOS)
-"""What a first price usually lies between, in nanos per million tokens: $0.001 and $100."""
+"""The usual range of a first price, in nanos per million tokens: $0.001 to $100."""
 SIBLING_FACTOR = 5
-"""How far a first price usually lies at most from the model's other prices."""
+"""A first price usually lies within this factor of the model's other prices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class PriceChange:
     old_nanos: int | None
     new_nanos: int
     sibling_nanos: tuple[int, int] | None = None
-    """Of a first price: the lowest and the highest price above zero that the model's other
-    variants, tiers and bands have for the same meter."""
+    """The lowest and the highest price above zero that the model's other variants, tiers and bands
+    have for the same meter; for a first price only."""
 
     @property
     def is_first(self) -> bool:
@@ -74,7 +74,7 @@ class PriceChange:
 
     @property
     def floor(self) -> str:
-        """Where the band begins, empty for the base band."""
+        """The beginning of the band, empty for the base band."""
         return f" from {self.input_tokens_min:,} tokens" if self.input_tokens_min else ""
 
     @property
