@@ -141,6 +141,7 @@ FORMS: dict[str, dict[str, Any]] = {
 """What changes something when it is sent; a name in braces is an id of the organization's."""
 LACK_MORE = {
     "billing_code": "a code",
+    "billing_request_invoice": "an operator with an address",
     "scim_heir": "SCIM",
     "settings_delete": "a settled account",
     "sso_oidc": "a provider",

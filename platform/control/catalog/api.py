@@ -219,7 +219,7 @@ class RequirementSerializer(OperatorSerializer):
 class RequirementListSerializer(OperatorSerializer):
     """All that a variant needs before customers may use it."""
 
-    data = RequirementSerializer(many=True)
+    requirements = RequirementSerializer(many=True)
 
 
 class PublishVariant(OperatorApiView):
@@ -234,7 +234,7 @@ class PublishVariant(OperatorApiView):
     def get(self, request: Request, variant_id: str) -> Response:
         """List what a variant needs before it can be published, and what of it is missing."""
         found = requirements(selectors.variant(variant_id))
-        return Response({"data": RequirementSerializer(found, many=True).data})
+        return Response({"requirements": RequirementSerializer(found, many=True).data})
 
     @idempotent
     @extend_schema(operation_id="admin_variants_publish", request=PublishVariantSerializer)

@@ -35,6 +35,7 @@ from control.pricing.price_changes import (
 
 BAND = ("variant", "tier", "input_tokens_min")
 """The fields that identify a band; a price with other values is another price."""
+EXAMPLES_SHOWN = 3
 REPLAY = "admin:economics_replayrun_add"
 """The page that replays a draft: named, not imported, since it belongs to a layer above."""
 UNUSUAL = '<strong class="text-red-600 dark:text-red-500">{}</strong>'
@@ -220,7 +221,8 @@ def publish_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Ht
     table = {"headers": HEADERS, "rows": [change_row(change) for change in changes]}
     warning = gettext("Once published, the book never changes; only another one can supersede it.")
     title = gettext("Publish %(book)s") % {"book": book}
-    words = " ".join([audience(book), *examples(changes), warning])
+    shown = examples(unusual or changes)[:EXAMPLES_SHOWN]
+    words = " ".join([audience(book), *shown, warning])
     return decision_page(
         admin, request, book, title=title, form=form, table=table, words=words,
         button=gettext("Publish"),

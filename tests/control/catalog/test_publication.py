@@ -183,7 +183,7 @@ def test_the_api_lists_and_names_what_is_missing(variant: Variant, fleet: Fleet,
     furnish(variant, fleet, without=need)
     script = bearer_client(make_token(make_operator())[1])
     address = f"/api/v1/admin/variants/{variant.id}/publish"
-    listed: list[dict[str, Any]] = script.get(address).json()["data"]
+    listed: list[dict[str, Any]] = script.get(address).json()["requirements"]
     assert {each["code"]: each["is_met"] for each in listed} == {
         each: each != need for each in NEEDS
     }
