@@ -115,7 +115,8 @@ def _figures(
 
 
 def _check_funds(owner: str, figures: Figures, now: datetime) -> None:
-    shown = tuple(selectors.funds(Organization.objects.get(id=owner), now))
+    funds = selectors.funds(Organization.objects.get(id=owner), now)
+    shown = (funds.balance_nanos, funds.held_nanos, funds.available_nanos)
     require(shown == figures, "Funds are what budgets say", owner, shown, figures)
 
 

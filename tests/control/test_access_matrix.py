@@ -68,6 +68,8 @@ IN_ORGANIZATION = {
     "POST /credit-purchases": MONEY,
     "GET /credit-purchases/{purchase_id}": MONEY,
     "GET /deletion-preview": OWNER,
+    "GET /failed-requests": EVERYBODY,
+    "GET /failed-requests/{request_id}": EVERYBODY,
     "GET /invitations": ADMINS,
     "POST /invitations": ADMINS,
     "DELETE /invitations/{invitation_id}": ADMINS,

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 from django.test import Client
@@ -15,6 +15,7 @@ from control.operators.services import invite_operator
 from control.organizations.members import invite_member
 from control.organizations.models import Invitation, Membership
 from control.permissions import Actor, Role
+from tests.fixtures.html_forms import form_to
 from tests.fixtures.mails import delivered, link_in
 from tests.fixtures.organizations import SeededOrganization
 
@@ -51,7 +52,13 @@ def test_who_is_not_signed_in_comes_back_after_signing_in(client: Client, link: 
     page = client.get(link).content.decode()
     assert f'href="/accounts/login/?next={link}"' in page
     assert f'href="/accounts/signup/?next={link}"' in page
-    assert client.post(link)["location"] == f"/accounts/login/?next={link}"
+
+
+def test_who_was_signed_out_comes_back_to_accept(client: Client, link: str) -> None:
+    client.force_login(User.objects.create_user(EMAIL))
+    form = form_to(client.get(link).content, link)
+    client.logout()
+    assert client.post(link, form.values)["location"] == f"/accounts/login/?next={quote(link, '')}"
 
 
 def test_an_outsider_cannot_use_anothers_invitation(stranger: Client, link: str) -> None:

@@ -148,8 +148,8 @@ def test_ten_thousand_organizations_cost_one_index_scan(org, superuser_connectio
         cursor.execute(
             """
             INSERT INTO organizations_organization (id, name, status, billing_mode, weight,
-                cache_salt_id, created_at, idempotency_enabled)
-            SELECT 'org_many' || n, 'Many', 'active', 'prepaid', 1, 'salt', now(), false
+                cache_salt_id, created_at, idempotency_enabled, suspended_reason)
+            SELECT 'org_many' || n, 'Many', 'active', 'prepaid', 1, 'salt', now(), false, ''
             FROM generate_series(1, 10000) AS n
             """
         )

@@ -113,7 +113,7 @@ def price(script: Script, variant_id: str) -> None:
     assert "publish List prices with 3 unusual prices" in refused.parsed.error.message
     script("price_books_set_price", {"variant_id": variant_id, **METERS}, book_id=book.id)
     published = script("price_books_publish", {}, book_id=book.id)
-    assert published.status == "active"
+    assert published.state == "active"
     assert [each.output_nanos for each in published.prices] == [METERS["output_nanos"]]
 
 
