@@ -208,6 +208,6 @@ def test_audit_events_are_filtered(script: Script, org: SeededOrganization) -> N
     listed = script("get", f"audit-events?organization_id={org.id}&action=organization.renamed")
     [renamed] = listed.json()["data"]
     assert renamed["actor_name"] == "owner@operators.example"
-    assert renamed["details"]["after"] == {"name": "New"}
+    assert (renamed["target_name"], renamed["details"]["after"]) == ("New", {"name": "New"})
     for window in ("end_time=2020-01-01T00:00:00Z", "start_time=2999-01-01T00:00:00Z"):
         assert script("get", f"audit-events?{window}").json()["data"] == []
