@@ -58,7 +58,7 @@ def _note(failure: ReplicaFailure) -> bool:
     )
     if is_new:
         logger.warning(
-            "replica_failed",
+            "replica_failure_noted",
             replica_id=kept.replica_id,
             deployment_id=kept.deployment_id,
             reason=kept.reason,
