@@ -56,9 +56,8 @@ def operator(monkeypatch: pytest.MonkeyPatch) -> Client:
     UsageTierModelLimit.objects.create(tier_id=ids["tier_id"], model_id=ids["model_id"])
     RateLimitOverride.objects.create(organization=org.organization, requests_per_minute=5)
     BillingProfile.objects.get_or_create(organization=org.organization)
-    LegalEntity.objects.get_or_create(
-        name="Penstock", defaults={"country": "DE", "address": "Street 1"}
-    )
+    LegalEntity.objects.get_or_create(name="Penstock", defaults={"country": "DE"})
+    LegalEntity.objects.update(address="Street 1")
     TaxRate.objects.create(country="DE", name="VAT", rate_basis_points=1900)
     ExchangeRate.objects.create(currency="EUR", micros=920_000, as_of=date(2026, 1, 1))
     client = Client()
