@@ -33,7 +33,7 @@ OPERATORS_LISTS = [name for name in ALL_LISTS if name.startswith("admin_")]
 LISTS = [name for name in ALL_LISTS if name not in OPERATORS_LISTS]
 FILES = ("/pdf", ".csv", ".jsonl")
 """How addresses end whose answers are files, of kinds that such a tool has no types for."""
-EMPTY = {"invoices_list"}
+EMPTY = {"credit_grants_list", "invoices_list"}
 """What the organization of the test has none of."""
 Read = Callable[..., Any]
 
