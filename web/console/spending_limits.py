@@ -266,7 +266,7 @@ def words_of(alert: Alert, names: dict[str, str]) -> str:
         return gettext("%(amount)s of credit expires soon") % {
             "amount": format_dollars(alert.figures["remaining_nanos"])
         }
-    kind, percent = kind_of(alert.budget_id), reached_percent(alert.figures)
+    kind, percent = kind_of(alert.budget_id), reached_percent(alert.figures) or alert.rule
     if kind in {None, "balance"}:
         return gettext("%(percent)s %% of the credit line") % {"percent": percent}
     name = names.get(limited_id(alert.budget_id), limited_id(alert.budget_id))
