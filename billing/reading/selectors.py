@@ -331,7 +331,9 @@ def _events(organization: Organization) -> QuerySet[UsageEvent]:
 
 
 def _requests(organization: Organization) -> QuerySet[UsageEvent]:
-    return _events(organization).exclude(outcome__in=NOT_REQUESTS)
+    mine = UsageCorrection.objects.filter(organization_id=organization.pk)
+    corrected = mine.filter(outcome__in=NOT_REQUESTS).values("event_id")
+    return _events(organization).exclude(outcome__in=NOT_REQUESTS).exclude(event_id__in=corrected)
 
 
 def _bounds(
