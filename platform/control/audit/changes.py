@@ -1,5 +1,5 @@
-"""Tells in words what an audit event changed. Events hold exact values (nano-dollars, ISO times, ids);
-pages and files show them with their labels, units, and a word for what is unset."""
+"""Tells in words what an audit event changed. Events hold exact values (nano-dollars, ISO times,
+ids); pages and files show them with their labels, units, and a word for what is unset."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
