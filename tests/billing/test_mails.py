@@ -168,12 +168,32 @@ def unusual(rule: str) -> Sender:
     return send
 
 
+@sends("credit_expiring")
+def expiring(full: bool) -> None:
+    figures = {
+        "credit_grant_id": "grant_1", "credit_kind": "promotional" if full else "prepaid",
+        "amount_nanos": 10 * DOLLAR, "remaining_nanos": 4 * DOLLAR, "expires_at": NOW.isoformat(),
+    }  # fmt: skip
+    alert("credit.expiring", "balance:org_1", "grant_1", figures, is_hard=True)
+
+
 for rule in ("runway", "empty"):
     sends("balance_low")(low(rule))
 for rule in ("hour", "day"):
     sends("spend_unusual")(unusual(rule))
 
 LINK = "https://console.example/x"
+SUSPENDED = {
+    "organization": "Acme",
+    "why": "Abuse.",
+    "support": "help@penstock.example",
+    "url": LINK,
+}
+INVOICE_REQUEST = {
+    "organization": "Acme", "organization_id": "org_1", "amount": "$1,250.00", "note": "PO 4711",
+    "requester": "ada@acme.example", "recipient": "Acme GmbH", "organization_url": LINK,
+    "payment_url": LINK,
+}  # fmt: skip
 PERSON = {"email": "new@acme.example"}
 CONTEXTS: dict[str, list[dict[str, Any]]] = {
     "confirm_address": [{**PERSON, "activate_url": LINK, "days": days} for days in (1, 3)],
@@ -182,6 +202,9 @@ CONTEXTS: dict[str, list[dict[str, Any]]] = {
     "unknown_account": [{**PERSON, "signup_url": LINK}],
     "device_link": [{**PERSON, "url": LINK, "device": "Firefox on Linux", "address": "192.0.2.1"}],
     "invitation": [CONTEXT, {**CONTEXT, "days": 1}],
+    "invoice_request": [INVOICE_REQUEST, {**INVOICE_REQUEST, "note": ""}],
+    "organization_suspended": [SUSPENDED, {**SUSPENDED, "support": ""}],
+    "organization_resumed": [SUSPENDED],
     "operator_invitation": [
         {"inviter": "ada@penstock.example", "role": "finance", "accept_url": LINK, "days": 7}
     ],
@@ -217,6 +240,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         "notification_recipients": lambda organization_id: ["ada@acme.example"],
         "organizations": lambda: SimpleNamespace(get=lambda pk: SimpleNamespace(name="Acme")),
         "owed_nanos": lambda organization_id: 7 * DOLLAR,
+        "runway_days": lambda organization_id, nanos_per_day, now: 3,
     }
     for module in (announcing, dunning, payments, alerts):
         for name, value in replaced.items():

@@ -183,7 +183,7 @@ def test_the_command_says_first_and_then_releases(customer):
     told = StringIO()
     call_command("release_gateway", GATEWAY, "--dry-run", stdout=told)
     assert "1 leases of 1 organizations, $1.00 held; nothing was changed" in told.getvalue()
-    with pytest.raises(CommandError, match="Say why"):
+    with pytest.raises(CommandError, match="Enter why"):
         call_command("release_gateway", GATEWAY)
     assert pending() == 10**9
     call_command("release_gateway", GATEWAY, "--reason", "disk lost", stdout=told)

@@ -166,7 +166,7 @@ def test_a_cancelled_replay_keeps_what_was_done_and_goes_no_further(
     assert run.lines.get().request_count == 1
     entry = AuditEvent.objects.get(action="price_book.replay_cancel", target_id=book.id)
     assert entry.details == {"done_days": 1, "days": 2}
-    with pytest.raises(Conflict, match="cancelled already"):
+    with pytest.raises(Conflict, match="already cancelled"):
         cancel_replay(actor=OPERATOR, run=run, now=NOW)
 
 
@@ -193,7 +193,7 @@ def test_only_operators_cancel_and_only_what_is_not_over(book: PriceBook) -> Non
     with pytest.raises(NotPermitted):
         cancel_replay(actor=stranger, run=run, now=NOW)
     replay()
-    with pytest.raises(Conflict, match="done already"):
+    with pytest.raises(Conflict, match="already done"):
         cancel_replay(actor=OPERATOR, run=run, now=NOW)
 
 
@@ -211,7 +211,7 @@ def test_an_outage_is_no_failure(book: PriceBook, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     ("first", "last", "words"),
-    [(0, -1, "before it begins"), (0, 1, "days to come"), (-92, 0, "at most 92 days")],
+    [(0, -1, "before it begins"), (0, 1, "future days"), (-92, 0, "at most 92 days")],
 )
 def test_senseless_periods_are_refused(book: PriceBook, first: int, last: int, words: str) -> None:
     days = {"first_day": TODAY + timedelta(days=first), "last_day": TODAY + timedelta(days=last)}
@@ -298,7 +298,7 @@ def test_the_page_shows_progress_and_cancels(operator: Client, book: PriceBook) 
     assert "Cancelled on" in shown
     assert "after 1 of 2 days" in shown
     assert "<progress" not in shown
-    assert "cancelled already" in operator.post(page, follow=True).content.decode()
+    assert "already cancelled" in operator.post(page, follow=True).content.decode()
 
 
 def test_without_a_broker_a_replay_waits_for_the_next_beat(

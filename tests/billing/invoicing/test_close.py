@@ -252,7 +252,7 @@ def test_an_open_a_future_and_an_unfollowed_month_are_refused(customer, price):
     with pytest.raises(Conflict, match="not closed"):
         close(OCTOBER.ends_at + timedelta(minutes=59))
     close_days(now=AFTER)
-    with pytest.raises(Conflict, match="followed"):
+    with pytest.raises(Conflict, match="not all of its usage"):
         close()
     with pytest.raises(Conflict, match="is not over"):
         close(period=parse_period("2031-01"))

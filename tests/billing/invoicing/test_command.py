@@ -59,7 +59,7 @@ def test_a_close_says_how_far_it_is_and_what_it_made(used):
     [
         (["--period", "2026-11"], "is not over"),
         (["--period", "2027-01"], "is not over"),
-        (["--period", "2026-9"], "is no month"),
+        (["--period", "2026-9"], "is not a month"),
         (["--period", "2026-10", "--organization", "org_x"], "no organization org_x"),
         (["--period", "2026-11", "--dry-run"], "is not over"),
     ],

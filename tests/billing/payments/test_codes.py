@@ -52,7 +52,7 @@ def test_once_per_person_in_all_their_organizations(org: SeededOrganization) -> 
 def test_no_more_than_there_are(org: SeededOrganization, outsider: SeededOrganization) -> None:
     make(redemptions_max=1)
     redeem(verified(org))
-    with pytest.raises(InvalidValue, match="no code"):
+    with pytest.raises(InvalidValue, match="not valid"):
         redeem(verified(outsider))
 
 

@@ -170,7 +170,7 @@ def test_the_command_prints_what_to_note(capsys: pytest.CaptureFixture[str]) -> 
     assert json.loads(as_json.getvalue()) == {"events": 1, "head": noted, "faults": []}
     with pytest.raises(CommandError, match="broken"):
         call_command("verify_audit_log", holds=["1:" + "00" * 32], stdout=out)
-    with pytest.raises(CommandError, match="wanted POSITION:DIGEST"):
+    with pytest.raises(CommandError, match="enter POSITION:DIGEST"):
         call_command("verify_audit_log", holds=["nonsense"], stdout=out)
 
 

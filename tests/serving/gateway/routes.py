@@ -74,7 +74,7 @@ class Route:
             assert set(body["error"]) == {"type", "message"}
             return str(body["error"]["type"])
         assert set(body) == {"error"}
-        assert set(body["error"]) == {"message", "type", "param", "code"}
+        assert set(body["error"]) - {"metadata"} == {"message", "type", "param", "code"}
         return str(body["error"]["code"])
 
 
