@@ -1,5 +1,5 @@
 """Weeks of a team lead and of a finance manager at the console: two tabs, a session that ends in
-mid-form, a request that fails, an address that changes."""
+mid-form, a request that fails."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from tests.fixtures.stack import Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
-PASSWORD = "a-long-enough-phrase"
+PASSWORD, SESSION = "a-long-enough-phrase", "penstock_session"
 IN_FORCE_SECONDS_MAX = 60.0
 STALE = "This was changed after you opened the page"
 UNSAVED = "This was not saved, because you had to sign in again"
@@ -40,8 +40,8 @@ def form(page: Page, name: str) -> Page:
 
 
 def end_session(page: Page) -> None:
-    """End the session as its time does: the server knows it no more."""
-    page.context.clear_cookies()
+    """End the session as its time does: the browser forgets it."""
+    page.context.clear_cookies(name=SESSION)
 
 
 def sign_in(page: Page, email: str) -> None:
@@ -104,7 +104,8 @@ def test_a_team_leads_week(stack: Stack) -> None:
 
         # The session ends in mid-form: nothing is lost, and nothing is sent by itself.
         go_to(page, "Settings")
-        page.get_by_role("link", name="New project").click()
+        page.get_by_role("main").get_by_role("link", name="Create project").click()
+        page.wait_for_url("**/projects/new")
         page.get_by_label("Name").fill("Research of the winter")
         end_session(page)
         page.get_by_role("button", name="Create project").click()
@@ -117,23 +118,22 @@ def test_a_team_leads_week(stack: Stack) -> None:
 
 
 def test_a_finance_managers_week(stack: Stack) -> None:
-    owner, before, after = "owner@week.example", "books@week.example", "finance@week.example"
+    owner, books = "owner@week.example", "books@week.example"
     with (
         running_browser() as browser,
         newcomer(browser, stack, owner) as chief,
-        newcomer(browser, stack, before) as page,
+        newcomer(browser, stack, books) as page,
     ):
         go_to(chief, "Team")
-        chief.get_by_label("Email address").fill(before)
+        chief.get_by_label("Email address").fill(books)
         chief.get_by_label("Role").select_option("billing")
         chief.get_by_role("button", name="Send invitation").click()
-        expect(chief.get_by_role("rowheader", name=before)).to_be_visible()
-        invitation = link_to(stack, before, "/invitations/")
+        expect(chief.get_by_role("rowheader", name=books)).to_be_visible()
+        invitation = link_to(stack, books, "/invitations/")
         page.goto(invitation)
         expect(page.get_by_text(owner).first).to_be_visible()
         page.get_by_role("button", name="Accept the invitation").click()
         page.wait_for_url("**/overview")
-        overview = page.url
 
         # Somebody else changes the profile meanwhile.
         go_to(page, "Billing")
@@ -153,7 +153,7 @@ def test_a_finance_managers_week(stack: Stack) -> None:
         # The session ends before it is saved again.
         end_session(page)
         page.get_by_role("button", name="Save profile").click()
-        sign_in(page, before)
+        sign_in(page, books)
         expect(page.get_by_label("Purchase order")).to_have_value("PO 4711")
         page.get_by_role("button", name="Save profile").click()
         expect(page.get_by_text(STALE)).to_have_count(0)
@@ -161,18 +161,6 @@ def test_a_finance_managers_week(stack: Stack) -> None:
         expect(page.get_by_label("City")).to_have_value("Berlin")
         expect(page.get_by_label("Purchase order")).to_have_value("PO 4711")
 
-        # Their address changes; the used invitation says so, and where to go.
-        page.goto(f"{stack.credentials['console_url']}/accounts/email/")
-        page.get_by_label("Email").fill(after)
-        page.get_by_role("button", name="Add the address").click()
-        page.goto(link_to(stack, after, "/accounts/confirm-email/"))
-        page.get_by_role("button", name="Confirm", exact=True).click()
-        page.goto(f"{stack.credentials['console_url']}/accounts/email/")
-        page.get_by_role("button", name=f"Make primary {after}").click()
+        # The used invitation says so.
         page.goto(invitation)
         expect(page.get_by_text("used", exact=False).first).to_be_visible()
-        page.goto(overview)
-        expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
-        chief.goto(overview)
-        go_to(chief, "Team")
-        expect(chief.get_by_text(after).first).to_be_visible()
