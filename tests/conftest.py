@@ -1,5 +1,6 @@
 """Fixtures for every tier; the environment is set before Django's settings load."""
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -55,6 +56,13 @@ def superuser_connection(transactional_db: None) -> Iterator[psycopg.Connection]
     with psycopg.connect(database.superuser_url(), autocommit=True) as connection:
         connection.execute("SET session_replication_role = replica")
         yield connection
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was collected out of garbage collections, a tenth of the run's CPU time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.hookimpl(trylast=True)
