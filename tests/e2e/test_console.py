@@ -44,6 +44,7 @@ def revoke_key(page: Page, name: str) -> None:
     expect(page.get_by_text("is revoked")).to_be_visible()
 
 
+@pytest.mark.full
 def test_sign_up_key_chat_usage_revoke(stack: Stack) -> None:
     with running_browser() as browser, watched_page(browser, DESKTOP) as watched:
         page = watched.page

@@ -80,6 +80,7 @@ async def called(clients: Clients, cut: int, choice: Any, *, streamed: bool) -> 
     return text, [tuple(pair) for pair in pairs], ended
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("choice", ["auto", pytest.param("required", marks=pytest.mark.full)])
 async def test_a_cut_call_is_told_alike_whole_and_streamed(clients: Clients, choice: str) -> None:
     for cut in (8, 19, 23, 30, 39, 42, 60):

@@ -78,6 +78,7 @@ async def ask(of: Customer, kind: str, key: str, *, stream: bool) -> tuple[bytes
     return await reply.aread(), reply.headers.get("idempotent-replayed")
 
 
+@pytest.mark.full
 async def test_every_language_is_told_the_same_and_charged_once(
     stack: Stack, customer: Customer
 ) -> None:

@@ -193,6 +193,7 @@ async def test_what_no_tool_is_for_is_answered(clients: Clients) -> None:
     assert "Penstock" in (answer.choices[0].message.content or "")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
 async def test_who_hangs_up_amid_a_call_pays_what_was_made(stack: Any, streamed: bool) -> None:
     """The engine is left before its end, and what it made by then is billed."""

@@ -91,6 +91,7 @@ def test_a_passkey_is_added_and_opens_the_account(
     assert Authenticator.objects.get(type="webauthn").last_used_at is not None
 
 
+@pytest.mark.full
 def test_a_passkey_is_the_second_factor_of_a_password(
     watched: WatchedPage, named: str, org: SeededOrganization
 ) -> None:

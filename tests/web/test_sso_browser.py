@@ -104,6 +104,7 @@ def test_somebody_comes_in_by_openid_and_scim_suspends_them(
     assert ApiKey.objects.get(id=key.id).revoked_at is not None
 
 
+@pytest.mark.full
 def test_somebody_comes_in_by_saml_from_another_site(
     watched: WatchedPage, console_at_home: str, org: SeededOrganization, prices: dict
 ) -> None:
