@@ -6,7 +6,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-PYTEST := python -m pytest -n 2 --dist loadgroup
+PYTEST := python -m pytest -n 3 --dist loadgroup
 TEST_SETTINGS := DJANGO_SETTINGS_MODULE=tests.fixtures.settings
 
 # Bytecode is kept, whatever the shell says: without it each process compiles all that it imports.

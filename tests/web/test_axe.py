@@ -133,7 +133,7 @@ def test_no_page_of_a_member_has_a_violation(
     }  # fmt: skip
 
 
-@pytest.mark.full
+@pytest.mark.parametrize("around", ROUNDS[1:], indirect=True)
 def test_no_page_of_a_second_factor_has_a_violation(
     browser: Browser, console: str, org: SeededOrganization, ids: dict[str, str], around: Round
 ) -> None:
