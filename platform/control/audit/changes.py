@@ -1,7 +1,6 @@
 """The changes of an audit event, in words. Events hold exact values (nano-dollars, ISO times, ids);
 pages and files show them with their labels, units, and a word for what is unset."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -103,7 +102,10 @@ LABELS: "dict[str, StrOrPromise]" = {
     "low_balance_nanos": _("Alert below a balance of"),
     "low_runway_days": _("Alert when it lasts"),
     "map": _("Roles of groups"),
+    "member_count": _("Members"),
     "members": _("Members"),
+    "members_added": _("Members added"),
+    "members_removed": _("Members removed"),
     "method": _("Payment method"),
     "micros": _("Worth of a dollar"),
     "min_cents": _("Smallest amount collected"),
@@ -234,7 +236,6 @@ WITH_UNIT: "dict[str, StrOrPromise]" = {
     "output_tokens_max": _("%(value)s tokens"),
 }
 """The unit of a figure, around its value."""
-ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
 
 
 def changes_of(details: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -278,7 +279,7 @@ def text_of(name: str, value: Any) -> str:
         return ", ".join(text_of(name, each) for each in value)
     if isinstance(value, dict):
         return _dictionary(value)
-    return _time(str(value)) if ISO_TIME.match(str(value)) else str(value)
+    return _time(str(value)) if name.endswith("_at") else str(value)
 
 
 def _dictionary(value: Mapping[str, Any]) -> str:
@@ -295,8 +296,12 @@ def _number(name: str, value: float) -> str:
 
 
 def _time(text: str) -> str:
-    at = datetime.fromisoformat(text)
-    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    """Return an ISO time in UTC, and any other text as it is."""
+    try:
+        at = datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return text
+    return at.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _seconds(value: float) -> str:

@@ -18,6 +18,8 @@ from control.sso.models import ScimGroup, ScimUser
 from control.sso.provisioning import effective_role, end_membership, ensure_membership
 
 TEXT_MAX = 100
+NAMED_MAX = 50
+"""Members that one audit event names."""
 NAMES = ("given_name", "family_name")
 GROUP_MAX = 200
 
@@ -120,8 +122,9 @@ def add_group(*, organization: Organization, profile: ScimGroupProfile) -> ScimG
         display_name=profile.display_name,
         external_id=profile.external_id,
     )
-    _set_members(row, profile.member_ids)
-    _record_group("scim.group_added", row, **_group_values(row))
+    added, _ = _set_members(row, profile.member_ids)
+    sync_roles(added)
+    _record_group("scim.group_added", row, **_group_values(row), **_members("added", added))
     return row
 
 
@@ -133,12 +136,17 @@ def change_group(
     organization = tenants.locked_organization(organization.id)
     row = selectors.scim_group(organization, group_id)
     _check_group(organization, profile, known=row)
-    before = _group_values(row)
+    before, is_renamed = _group_values(row), profile.display_name != row.display_name
     row.display_name, row.external_id = profile.display_name, profile.external_id
     row.updated_at = timezone.now()
     row.save(update_fields=["display_name", "external_id", "updated_at"])
-    _set_members(row, profile.member_ids)
-    _record_group("scim.group_updated", row, before=before, after=_group_values(row))
+    added, removed = _set_members(row, profile.member_ids)
+    sync_roles([*removed, *(row.members.all() if is_renamed else added)])
+    values = _group_values(row)
+    changed = {field: value for field, value in values.items() if value != before[field]}
+    members = _members("added", added) | _members("removed", removed)
+    if changed or members:
+        _record_group("scim.group_updated", row, **differences(before, changed), **members)
     return row
 
 
@@ -177,14 +185,19 @@ def _sync_role(row: ScimUser) -> None:
         end_membership(actor=actor, organization=organization, user=row.user)
 
 
-def _set_members(row: ScimGroup, member_ids: tuple[str, ...]) -> None:
-    before = set(row.members.values_list("id", flat=True))
-    wanted = set(member_ids)
-    known = selectors.scim_users(row.organization).filter(id__in=wanted | before)
-    if wanted - {user.id for user in known}:
+def _set_members(
+    row: ScimGroup, member_ids: tuple[str, ...]
+) -> tuple[list[ScimUser], list[ScimUser]]:
+    """Set a group's members; return who was added and who was removed."""
+    before, wanted = set(row.members.values_list("id", flat=True)), set(member_ids)
+    changed = list(selectors.scim_users(row.organization).filter(id__in=wanted ^ before))
+    if wanted - before - {user.id for user in changed}:
         raise InvalidValue("A member of the group is not a user here.", param="members")
-    row.members.set([user for user in known if user.id in wanted])
-    sync_roles(selectors.scim_users(row.organization).filter(id__in=wanted | before))
+    added = [user for user in changed if user.id in wanted]
+    removed = [user for user in changed if user.id in before]
+    row.members.add(*added)
+    row.members.remove(*removed)
+    return added, removed
 
 
 def _check(profile: ScimProfile) -> None:
@@ -241,12 +254,19 @@ def _without_names(values: dict[str, object]) -> dict[str, object]:
 
 
 def _group_values(row: ScimGroup) -> dict[str, object]:
-    members = row.members.order_by("user_name").values_list("user_name", flat=True)
     return {
         "display_name": row.display_name,
         "external_id": row.external_id,
-        "members": list(members),
+        "member_count": row.members.count(),
     }
+
+
+def _members(verb: str, users: list[ScimUser]) -> dict[str, object]:
+    """Return the names of added or removed users: a provider may send thousands at once."""
+    names = sorted(user.user_name for user in users)
+    if len(names) > NAMED_MAX:
+        names = [*names[:NAMED_MAX], f"and {len(names) - NAMED_MAX} more"]
+    return {f"members_{verb}": names} if names else {}
 
 
 def _record_group(action: str, row: ScimGroup, **details: object) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from django.db.models import Model as Row
+from hypothesis import given
+from hypothesis import strategies as st
 
 from billing.invoicing.models import BillingProfile, LegalEntity, TaxRate
 from billing.invoicing.services.profiles import set_billing_profile
@@ -112,12 +114,21 @@ WORDS = [
     ("map", {"engineers": "developer"}, "engineers: developer"),
     ("recipients", [], "none"),
     ("credit_days", None, "without end"),
+    ("expires_at", "2026-12-05T09:44:19+01:00", "2026-12-05 08:44:19 UTC"),
+    ("expires_at", "9999-12-31T23:59:59-01:00", "9999-12-31T23:59:59-01:00"),
+    ("name", "2026-11-28 08:00:00 nightly", "2026-11-28 08:00:00 nightly"),
+    ("reason", "2026-11-28 08:12:00", "2026-11-28 08:12:00"),
 ]
 
 
 @pytest.mark.parametrize(("name", "value", "words"), WORDS)
 def test_a_value_is_told_in_words(name: str, value: Any, words: str) -> None:
     assert text_of(name, value) == words
+
+
+@given(st.dictionaries(st.sampled_from(sorted(LABELS)), st.text() | st.datetimes().map(str)))
+def test_any_text_is_told(details: dict[str, str]) -> None:
+    assert len(changes_of({"before": details, "after": details} | details)) == len(details)
 
 
 def last(org: SeededOrganization, action: str) -> tuple[str, list[tuple[str, str]], dict[str, Any]]:

@@ -21,6 +21,7 @@ from control.sso.connections import (
 )
 from control.sso.domains import remove_domain
 from control.sso.models import ScimGroup, ScimUser, SsoConnection
+from control.sso.scim_members import NAMED_MAX
 from tests.fixtures.identity_providers import OidcProvider
 from tests.fixtures.name_server import NameServer
 from tests.fixtures.organizations import SeededOrganization
@@ -191,6 +192,32 @@ def test_groups_give_roles(acme: SeededOrganization, caller: Caller) -> None:
     }
     caller.call("delete", f"/Groups/{it['id']}")
     assert role_of(acme, "grace@acme.example") == "developer"
+
+
+def test_a_change_of_a_large_group_records_who_came_and_went(
+    acme: SeededOrganization, caller: Caller
+) -> None:
+    users = [
+        ScimUser(
+            organization=acme.organization,
+            user=User.objects.create_user(f"user{number:03}@acme.example"),
+            user_name=f"user{number:03}@acme.example",
+        )
+        for number in range(NAMED_MAX + 2)
+    ]
+    ids = [user.id for user in ScimUser.objects.bulk_create(users)]
+    group = f"/Groups/{caller.group('All', *ids)['id']}"
+    added = AuditEvent.objects.get(action="scim.group_added").details
+    assert (added["member_count"], added["members_added"][-1]) == (NAMED_MAX + 2, "and 2 more")
+    caller.patch(group, {"op": "remove", "path": f'members[value eq "{ids[0]}"]'})
+    event = AuditEvent.objects.get(action="scim.group_updated")
+    assert event.details == {
+        "before": {"member_count": NAMED_MAX + 2},
+        "after": {"member_count": NAMED_MAX + 1},
+        "members_removed": [f"⟦{users[0].user_id}⟧"],
+    }
+    caller.patch(group, {"op": "remove", "path": f'members[value eq "{ids[0]}"]'})
+    assert AuditEvent.objects.filter(action="scim.group_updated").count() == 1
 
 
 def test_the_last_owner_stays(acme: SeededOrganization, caller: Caller) -> None:
