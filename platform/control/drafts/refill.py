@@ -11,7 +11,7 @@ Attributes = dict[str, str | None]
 Fields = Mapping[str, list[str]]
 BUTTONS = frozenset({"submit", "button", "image", "reset"})
 NEVER_FILLED = frozenset({"password", "file"})
-FILLED_HIDDEN = frozenset({"version", "token", "form_id", "idempotency_key"})
+FILLED_HIDDEN = frozenset({"version", "provider_version", "token", "form_id", "idempotency_key"})
 """Hidden fields that belong to the form that was sent. Any other says what the form acts on."""
 COUNTS = ("-TOTAL_FORMS", "-INITIAL_FORMS", "-MIN_NUM_FORMS", "-MAX_NUM_FORMS")
 """Ends of hidden fields that count the rows of a page, however many there were before."""
