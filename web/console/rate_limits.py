@@ -6,7 +6,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -48,13 +48,25 @@ class RateLimitsForm(VersionedForm):
     input_tokens_per_minute = figure("input_tokens_per_minute")
     output_tokens_per_minute = figure("output_tokens_per_minute")
     concurrent_requests = figure("concurrent_requests")
-    unversioned = frozenset({"owner"})
+    shown_owner = forms.CharField(required=False, widget=forms.HiddenInput)
+    unversioned = frozenset({"owner", "shown_owner"})
 
     def __init__(self, *args: Any, owners: Sequence[tuple[str, Any]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["owner"] = forms.ChoiceField(label=_("Applies to"), choices=list(owners))
         self.fields["input_tokens_per_minute"].help_text = _("Cached tokens do not count.")
         self.fields["concurrent_requests"].help_text = _("Leave empty for no limit of its own.")
+
+    def _stale_message(self, data: QueryDict) -> str:
+        owner = self.cleaned_data["owner"]
+        if self.cleaned_data["shown_owner"] == owner:
+            return super()._stale_message(data)
+        data["shown_owner"] = owner
+        message = gettext(
+            "%(owner)s has other limits than the page showed, so nothing was saved. Look at the"
+            " marked fields, then save again: what is filled in here replaces what is there now."
+        )
+        return message % {"owner": self._words("owner", owner)}
 
     @property
     def figures(self) -> dict[str, int | None]:
@@ -181,10 +193,13 @@ def _kind(owner: Owner) -> str:
 
 
 def _form_with_limits(page: PageContext, owners: Sequence[Owner], owner_id: str) -> RateLimitsForm:
-    """Return the form with the present limits of an owner."""
+    """Return the form with the present limits of an owner, by default of the first project."""
+    owner_id = owner_id or next((one.id for one in owners if isinstance(one, Project)), "")
     limits = rate_limits.own_limits(page.organization, owner_id)
     figures = {name: getattr(limits, name) for name in RATE_LIMIT_FIELDS}
-    return RateLimitsForm(owners=_choices(owners), initial={"owner": owner_id, **figures})
+    return RateLimitsForm(
+        owners=_choices(owners), initial={"owner": owner_id, "shown_owner": owner_id, **figures}
+    )
 
 
 def _choices(owners: Sequence[Owner]) -> list[tuple[str, Any]]:
