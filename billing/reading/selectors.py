@@ -16,7 +16,6 @@ from billing.following.models import HourRollup
 from billing.following.trimming import minutes_kept_from
 from billing.metering.batch import LOST
 from billing.metering.models import Day, UsageCorrection, UsageEvent
-from billing.metering.partitions import id_floor
 from billing.reading import rollups
 from billing.reading.buckets import HOURS, WIDTH, Bucket, Span, floor, series_spans, spans
 from billing.reading.days import midnight
@@ -25,6 +24,7 @@ from billing.reading.sums import NOT_REQUESTS, Overview, Usage, UsageGroup, Usag
 from control.catalog.models import Model, Variant
 from control.organizations.models import Organization, Project
 from control.pricing.models import Price
+from serving.contract.ids import id_floor
 
 EXPORT_PAGE = 2000
 """Events read at once by an export: nothing is held in the database between two pages."""
