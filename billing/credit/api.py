@@ -74,8 +74,9 @@ class LimitStatusOwnerSerializer(serializers.Serializer[Any]):
 
 
 class LimitStatusSerializer(serializers.Serializer[Any]):
-    """The limit that binds. Of the credit balance (`lifetime`) `limit_nanos` is all credit so far,
-    and `renews_at` is null."""
+    """The limit that binds. New requests may take `available_nanos`: what is neither spent nor
+    held for requests in progress. Of the credit balance (`lifetime`) `limit_nanos` is all credit so
+    far, and `renews_at` is null."""
 
     id = serializers.CharField(source="budget_id")
     owner = serializers.SerializerMethodField()
@@ -83,7 +84,7 @@ class LimitStatusSerializer(serializers.Serializer[Any]):
     limit_nanos = serializers.IntegerField()
     spent_nanos = serializers.IntegerField()
     held_nanos = serializers.IntegerField()
-    left_nanos = serializers.IntegerField()
+    available_nanos = serializers.IntegerField()
     renews_at = serializers.DateTimeField(allow_null=True)
 
     @extend_schema_field(LimitStatusOwnerSerializer)
@@ -105,7 +106,7 @@ class LimitStatusSerializer(serializers.Serializer[Any]):
 class CreditBalanceSerializer(serializers.Serializer[Any]):
     """The credit balance in nano-dollars; a debt is below zero. `held_nanos` of it are set aside
     for requests in progress. New requests may take `available_nanos`; null: there is no limit.
-    `binding_limit` is the limit or balance of which the least is left."""
+    `binding_limit` is the limit or balance of which new requests may take the least."""
 
     balance_nanos = serializers.IntegerField()
     held_nanos = serializers.IntegerField()
