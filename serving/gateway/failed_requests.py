@@ -57,7 +57,7 @@ class FailedRequestLog:
         self._rows.append(_failed_request(conversation, principal, error))
 
     async def run(self) -> None:
-        """Send for ever; what is not heard is sent again with the next, unless control refuses it."""
+        """Send for ever; what is not heard is sent again, unless control refused it."""
         while True:
             await asyncio.sleep(SEND_SECONDS)
             try:
