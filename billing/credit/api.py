@@ -12,13 +12,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.credit import selectors
-from billing.credit.credits import Credit, credit_by_grant
+from billing.credit.credits import Credit, credit_of, open_credit
 from billing.credit.models import CreditGrant, GrantKind, GrantState
 from billing.credit.selectors import LimitStatus
 from billing.credit.services.grants import GRANT_MAX_NANOS, KEY_MAX, grant_credit
 from control.api.idempotency import HEADER
 from control.api.operator_views import OperatorApiView, OperatorSerializer, RowSerializer
-from control.api.pagination import SequencePagination
 from control.api.serializers import ClosedSerializer
 from control.api_keys.selectors import key
 from control.audit.operator_access import record_organization_view
@@ -127,14 +126,6 @@ class CreditSerializer(serializers.Serializer[Any]):
     expires_at = serializers.DateTimeField(source="grant.expires_at", allow_null=True)
 
 
-class CreditPagination(SequencePagination):
-    """The newest credit first."""
-
-    def key(self, row: Credit) -> str:
-        """Return a grant's id."""
-        return row.grant.id
-
-
 class CreditBalanceDetail(GenericAPIView[Any]):
     """The credit balance of an organization."""
 
@@ -160,15 +151,15 @@ class CustomerCreditGrantList(GenericAPIView[Any]):
     """The credit grants of an organization."""
 
     serializer_class = CreditSerializer
-    pagination_class = CreditPagination
+    ordering = ("-granted_at", "-id")
 
     @extend_schema(operation_id="credit_grants_list", responses=CreditSerializer(many=True))
     def get(self, request: Request, organization_id: str) -> Response:
         """List the organization's credit, newest first."""
         access = get_access(request, organization_id, Permission.BILLING_READ)
-        found = credit_by_grant(access.organization.id, timezone.now())
-        page = self.paginate_queryset(found) or []
-        return self.get_paginated_response(CreditSerializer(page, many=True).data)
+        page = self.paginate_queryset(selectors.grants(access.organization)) or []
+        found = page_credit(access.organization.id, page)
+        return self.get_paginated_response(CreditSerializer(found, many=True).data)
 
 
 class OrganizationBalance(OperatorApiView):
@@ -231,7 +222,12 @@ class CreditGrantList(OperatorApiView):
 
 def with_credit(organization_id: str, grants: Sequence[CreditGrant]) -> Sequence[CreditGrant]:
     """Return grants of an organization, each with its state and what is left of it as `credit`."""
-    found = {one.grant.id: one for one in credit_by_grant(organization_id, timezone.now())}
-    for grant in grants:
-        grant.credit = found[grant.id]  # type: ignore[attr-defined]
+    for grant, credit in zip(grants, page_credit(organization_id, grants), strict=True):
+        grant.credit = credit  # type: ignore[attr-defined]
     return grants
+
+
+def page_credit(organization_id: str, grants: Sequence[CreditGrant]) -> list[Credit]:
+    """Return the credit of a page of an organization's grants."""
+    now = timezone.now()
+    return credit_of(grants, open_credit([organization_id], now)[organization_id], now)

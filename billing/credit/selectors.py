@@ -330,7 +330,7 @@ def charged_nanos(budget_id: str, at: datetime) -> int:
 def grants(organization: Organization) -> QuerySet[CreditGrant]:
     """Return the organization's grants, newest first, with their accounts."""
     mine = CreditGrant.objects.filter(organization_id=organization.pk)
-    return mine.select_related("account").order_by("-granted_at")
+    return mine.select_related("account").order_by("-granted_at", "-id")
 
 
 def expired_grants(organization: Organization) -> QuerySet[CreditGrant]:
