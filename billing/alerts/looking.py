@@ -1,9 +1,9 @@
-"""What there is to tell: each look is one statement over all organizations, which adds the alerts
+"""What there is to tell: each look reads all organizations, a page at a time, and adds the alerts
 that were not raised yet. Two looks at once wait for each other row by row; the second finds none.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -18,9 +18,10 @@ from billing.alerts.defaults import (
     UNUSUAL_FACTOR,
     UNUSUAL_NANOS_MIN,
 )
+from billing.alerts.models import Alert
 from billing.alerts.spending import REACH
-from billing.credit.credits import Credit, credit_by_grant
-from serving.contract.budget import LIMIT_PERIODS, limit_budget_id, period_start
+from billing.credit.credits import Credit, forecast, open_credit
+from serving.contract.budget import LIMIT_PERIODS, balance_budget_id, limit_budget_id, period_start
 
 LIMITED = """
     SELECT organization_id, budget_id, starts_at, ends_at, posted_nanos AS spent_nanos, limit_nanos
@@ -39,17 +40,20 @@ LIMITED = """
 """Every limited budget as it stands: hard ones, soft ones, and credit lines."""
 BUDGETS_MAX = 500
 """Of how many budgets a look raises what there is, all rules of each together."""
-RAISE = """
+NEXT = """
+budget_id IN (
+    SELECT DISTINCT budget_id FROM due WHERE budget_id > %(after)s ORDER BY budget_id LIMIT %(most)s
+)
+"""
+RAISE = f"""
 INSERT INTO alerts_alert (organization_id, kind, budget_id, rule, starts_at, created_at, is_told,
     figures)
 SELECT organization_id, kind, budget_id, rule, starts_at, %(now)s, true, figures FROM due
-WHERE budget_id IN (
-    SELECT DISTINCT budget_id FROM due WHERE budget_id > %(after)s ORDER BY budget_id LIMIT %(most)s
-)
+WHERE {NEXT}
 ORDER BY budget_id, rule, starts_at
 ON CONFLICT (kind, budget_id, rule, starts_at) WHERE ended_at IS NULL DO NOTHING
 RETURNING id, organization_id, kind, budget_id, rule, starts_at, figures::text
-"""
+"""  # noqa: S608 -- constants of this module
 REACHED = f"""
 /* Raise what percentages of budgets are reached. */
 WITH due AS (
@@ -80,8 +84,12 @@ WHERE raised.ended_at IS NULL AND raised.kind = 'spending_limit.reached' AND bud
 BALANCES = f"""
     SELECT budget.organization_id, budget.budget_id, budget.starts_at,
         budget.funded_nanos - budget.posted_nanos AS nanos, pace.nanos AS nanos_per_day,
-        budget.funded_nanos - budget.posted_nanos - coalesce(lost.nanos, 0) AS usable_nanos,
-        chosen.low_balance_nanos AS low_nanos, pace.nanos * runway.days AS low_runway_nanos
+        chosen.low_balance_nanos AS low_nanos, pace.nanos * runway.days AS low_runway_nanos,
+        EXISTS (
+            SELECT FROM credit_grant AS grants
+            WHERE grants.organization_id = owner.id AND closed_at IS NULL
+                AND expires_at < %(now)s + make_interval(days => runway.days::int)
+        ) AS has_expiring
     FROM credit_budget AS budget
     JOIN organizations_organization AS owner ON owner.id = budget.organization_id
     LEFT JOIN alerts_settings AS chosen ON chosen.organization_id = owner.id
@@ -93,44 +101,41 @@ BALANCES = f"""
         FROM alerts_day_spend
         WHERE day > %(today)s::date - {PACE_DAYS} AND day <= %(today)s GROUP BY 1
     ) AS pace ON pace.organization_id = owner.id
-    LEFT JOIN LATERAL (
-        SELECT sum(greatest(0, -account.balance_nanos
-            - greatest(0, pace.nanos * extract(epoch FROM expires_at - %(now)s) / 86400)
-        ))::bigint AS nanos
-        FROM credit_grant AS grants JOIN ledger_account AS account ON account.id = account_id
-        WHERE grants.organization_id = owner.id AND closed_at IS NULL
-            AND expires_at < %(now)s + make_interval(days => runway.days::int)
-    ) AS lost ON true
     WHERE budget.kind = 'balance' AND budget.posted_nanos > 0
         AND owner.billing_mode = 'prepaid' AND owner.status = 'active'
 """  # noqa: S608 -- constants of these modules
-"""Prepaid balances in use: what is left, what a day takes of it, what of it can be used before it
-expires, and below what it is low."""
+"""Prepaid balances in use: what is left, what a day takes of it, below what it is low, and whether
+some of it may expire so soon that it is low without."""
 LOW = f"""
-/* Raise which balances are low, the gravest rule first. */
+/* The next balances that are low, and those that may be low by what of them can be used. */
 WITH due AS (
-    SELECT organization_id, 'balance.low' AS kind, budget_id, rule, starts_at,
+    SELECT organization_id, budget_id, rule, starts_at, low_runway_nanos, nanos_per_day,
         jsonb_build_object('balance_nanos', nanos, 'nanos_per_day', nanos_per_day,
             'threshold_nanos', CASE rule WHEN 'amount' THEN low_nanos
                 WHEN 'runway' THEN low_runway_nanos ELSE 0 END) AS figures
     FROM ({BALANCES}) AS balance
     CROSS JOIN LATERAL (VALUES ('empty', nanos <= 0), ('amount', nanos < low_nanos),
-        ('runway', usable_nanos < low_runway_nanos)) AS judged (rule, holds)
-    WHERE holds AND NOT EXISTS (
+        ('runway', low_runway_nanos > 0 AND (nanos < low_runway_nanos OR has_expiring))
+    ) AS judged (rule, may_hold)
+    WHERE may_hold AND NOT EXISTS (
         SELECT FROM alerts_alert AS raised
         WHERE raised.kind = 'balance.low' AND raised.budget_id = balance.budget_id
             AND raised.rule = judged.rule AND raised.ended_at IS NULL
     )
-) {RAISE}
+)
+SELECT organization_id, 'balance.low', budget_id, rule, starts_at, figures::text,
+    low_runway_nanos, nanos_per_day
+FROM due WHERE {NEXT} ORDER BY budget_id
 """  # noqa: S608 -- constants of this module
 RECOVERED = f"""
-/* End what was told of balances that are a quarter above what is low by now. */
-UPDATE alerts_alert AS raised SET ended_at = %(now)s FROM ({BALANCES}) AS balance
+/* What was told of balances that are a quarter above what is low by now, and for those told by the
+runway what must be usable. */
+SELECT raised.id, raised.organization_id, nanos_per_day,
+    CASE rule WHEN 'runway' THEN low_runway_nanos END
+FROM alerts_alert AS raised JOIN ({BALANCES}) AS balance USING (budget_id)
 WHERE raised.ended_at IS NULL AND raised.kind = 'balance.low'
-    AND raised.budget_id = balance.budget_id
-    AND CASE raised.rule WHEN 'runway' THEN balance.usable_nanos ELSE balance.nanos END::numeric * 4
-        >= 5 * greatest(1, CASE raised.rule WHEN 'amount' THEN low_nanos
-            WHEN 'runway' THEN low_runway_nanos END)
+    AND nanos::numeric * 4 >= 5 * greatest(1, CASE rule WHEN 'amount' THEN low_nanos
+        WHEN 'runway' THEN low_runway_nanos END)
 """  # noqa: S608 -- constants of this module
 UNUSUAL = f"""
 /* Raise whose day, or busiest hour, is far above the median of the last four weeks'. */
@@ -165,13 +170,13 @@ WHERE grants.closed_at IS NULL AND grants.expires_at > %(now)s AND grants.expire
     )
 GROUP BY 1 ORDER BY 1 LIMIT %(most)s
 """
-EXPIRES = f"""
-/* Raise what credit expires soon. */
+FOUND = f"""
+/* Raise what was found. */
 WITH due AS (
-    SELECT organization_id, 'credit.expiring' AS kind, 'balance:' || organization_id AS budget_id,
-        grant_id AS rule, granted_at AS starts_at, figures::jsonb AS figures
-    FROM unnest(%(organizations)s::text[], %(grants)s::text[], %(granted)s::timestamptz[],
-        %(figures)s::text[]) AS expiring (organization_id, grant_id, granted_at, figures)
+    SELECT organization_id, kind, budget_id, rule, starts_at, figures::jsonb AS figures
+    FROM unnest(%(organization_id)s::text[], %(kind)s::text[], %(budget_id)s::text[],
+        %(rule)s::text[], %(starts_at)s::timestamptz[], %(figures)s::text[]
+    ) AS found (organization_id, kind, budget_id, rule, starts_at, figures)
 ) {RAISE}
 """  # noqa: S608 -- constants of this module
 UNOPENED = """
@@ -201,6 +206,17 @@ class Raised(NamedTuple):
     figures: dict[str, Any]
 
 
+class Due(NamedTuple):
+    """An alert that is to be raised; `figures` are JSON."""
+
+    organization_id: str
+    kind: str
+    budget_id: str
+    rule: str
+    starts_at: datetime
+    figures: str
+
+
 Look = Callable[[datetime, str], list[Raised]]
 """Finds what there is to tell now of the next budgets after one, and raises it in the caller's
 transaction."""
@@ -210,66 +226,84 @@ def reached(now: datetime, after: str = "") -> list[Raised]:
     """Raise the percentages of budgets and credit lines that are reached."""
     if not after:
         _run(REPAID, now)
-    return list(_raise(REACHED, now, after))
+    return _raise(REACHED, now, after)
 
 
 def low(now: datetime, after: str = "") -> list[Raised]:
     """Raise which balances are low, and end what was told of those that are not any more."""
     if not after:
-        _run(RECOVERED, now)
-    return list(_raise(LOW, now, after))
+        _end_recovered(now)
+    while found := _rows(LOW, _parameters(now) | {"after": after, "most": BUDGETS_MAX}):
+        paces = {row[0]: row[-1] for row in found if row[3] == "runway"}
+        usable = _usable_nanos(paces, now)
+        due = [
+            Due(*one)
+            for *one, low_nanos, _ in found
+            if one[3] != "runway" or usable[one[0]] < low_nanos
+        ]
+        if raised := _raise_found(due, now, after):
+            return raised
+        after = found[-1][2]
+    return []
+
+
+def _end_recovered(now: datetime) -> None:
+    found = _rows(RECOVERED, _parameters(now))
+    paces = {organization_id: pace for _, organization_id, pace, low in found if low is not None}
+    usable = _usable_nanos(paces, now)
+    ended = [
+        alert_id
+        for alert_id, organization_id, _, low in found
+        if low is None or usable[organization_id] * 4 >= max(low, 1) * 5
+    ]
+    Alert.objects.filter(id__in=ended).update(ended_at=now)
+
+
+def _usable_nanos(paces: Mapping[str, int], now: datetime) -> dict[str, int]:
+    """Return what of each organization's credit is used before it expires, at its pace by the
+    day."""
+    credit = open_credit(paces, now)
+    return {each: forecast(credit[each], pace, now).used_nanos for each, pace in paces.items()}
 
 
 def unusual(now: datetime, after: str = "") -> list[Raised]:
     """Raise whose spending of today is far above the usual."""
-    return list(_raise(UNUSUAL, now, after))
+    return _raise(UNUSUAL, now, after)
 
 
 def expiring(now: datetime, after: str = "") -> list[Raised]:
     """Raise what is left of credit that expires soon, each grant once."""
     soon = now + timedelta(days=EXPIRY_NOTICE_DAYS)
-    while organizations := _with_expiring_credit(now, soon, after):
+    paging: dict[str, Any] = {"now": now, "soon": soon, "most": BUDGETS_MAX}
+    while organizations := [row[0] for row in _rows(EXPIRING, paging | {"after": after})]:
         due = [
-            (one, one.grant)
-            for organization_id in organizations
-            for one in credit_by_grant(organization_id, now)
+            _expiry(one)
+            for credit in open_credit(organizations, now).values()
+            for one in credit
             if one.is_active and one.grant.expires_at and one.grant.expires_at <= soon
         ]
-        columns = {
-            "organizations": [grant.organization_id for _, grant in due],
-            "grants": [grant.id for _, grant in due],
-            "granted": [grant.granted_at for _, grant in due],
-            "figures": [json.dumps(_expiry_figures(one)) for one, _ in due],
-        }
-        if raised := list(_raise(EXPIRES, now, after, columns)):
+        if raised := _raise_found(due, now, after):
             return raised
-        after = f"balance:{organizations[-1]}"
+        after = balance_budget_id(organizations[-1])
     return []
 
 
-def _with_expiring_credit(now: datetime, soon: datetime, after: str) -> list[str]:
-    paging: dict[str, Any] = {"now": now, "soon": soon, "after": after, "most": BUDGETS_MAX}
-    with connection.cursor() as cursor:
-        cursor.execute(EXPIRING, paging)
-        return [row[0] for row in cursor.fetchall()]
-
-
-def _expiry_figures(credit: Credit) -> dict[str, Any]:
+def _expiry(credit: Credit) -> Due:
     grant = credit.grant
-    return {
+    figures = {
         "credit_grant_id": grant.id,
         "credit_kind": grant.kind,
         "amount_nanos": grant.amount_nanos,
         "remaining_nanos": credit.remaining_nanos,
         "expires_at": grant.expires_at.isoformat() if grant.expires_at else None,
     }
+    budget_id, owner = balance_budget_id(grant.organization_id), grant.organization_id
+    return Due(owner, "credit.expiring", budget_id, grant.id, grant.granted_at, json.dumps(figures))
 
 
 def unopened(now: datetime, *, most: int) -> list[str]:
     """Return soft budgets whose period nobody has opened yet."""
-    with connection.cursor() as cursor:
-        cursor.execute(UNOPENED, _parameters(now) | {"most": most})
-        return [row[0] for row in cursor.fetchall()]
+    return [row[0] for row in _rows(UNOPENED, _parameters(now) | {"most": most})]
 
 
 def gravest(raised: Iterable[Raised]) -> list[Raised]:
@@ -288,15 +322,24 @@ def _gravity(one: Raised) -> int:
     return int(one.rule) if one.rule.isdecimal() else GRAVITY.index(one.rule)
 
 
+def _raise_found(due: Sequence[Due], now: datetime, after: str) -> list[Raised]:
+    columns = zip(*due, strict=True) if due else [()] * len(Due._fields)
+    named = {name: list(column) for name, column in zip(Due._fields, columns, strict=True)}
+    return _raise(FOUND, now, after, named)
+
+
 def _raise(
     statement: str, now: datetime, after: str, columns: Mapping[str, Any] | None = None
-) -> Iterator[Raised]:
+) -> list[Raised]:
+    paging = {"after": after, "most": BUDGETS_MAX}
+    rows = _rows(statement, _parameters(now) | paging | dict(columns or {}))
+    return [Raised._make([*names, json.loads(figures)]) for *names, figures in rows]
+
+
+def _rows(statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
-        paging = {"after": after, "most": BUDGETS_MAX}
-        cursor.execute(statement, _parameters(now) | paging | dict(columns or {}))
-        for row in cursor.fetchall():
-            *names, figures = row
-            yield Raised._make([*names, json.loads(figures)])
+        cursor.execute(statement, parameters)
+        return cursor.fetchall()
 
 
 def _run(statement: str, now: datetime) -> None:

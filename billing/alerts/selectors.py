@@ -8,7 +8,7 @@ from django.db.models import Min, QuerySet, Sum
 
 from billing.alerts.defaults import LOW_RUNWAY_DAYS, PACE_DAYS, PERCENTS, UNUSUAL_FACTOR
 from billing.alerts.models import Alert, AlertSettings, DaySpend, Thresholds
-from billing.credit.credits import credit_by_grant, forecast
+from billing.credit.credits import forecast, open_credit
 from billing.credit.models import Budget
 from billing.credit.selectors import budget, budgets, key_at, spent_percent
 from billing.following.spent import spent_in
@@ -98,7 +98,7 @@ def nanos_per_day(organization: Organization, now: datetime) -> int:
 def runway_days(organization_id: str, nanos_per_day: int, now: datetime) -> int | None:
     """Return for how many whole days credit lasts at a pace, before it expires; None where nothing
     is spent."""
-    return forecast(credit_by_grant(organization_id, now), nanos_per_day, now).days
+    return forecast(open_credit([organization_id], now)[organization_id], nanos_per_day, now).days
 
 
 def standings_of(

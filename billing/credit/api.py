@@ -12,13 +12,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.credit import selectors
-from billing.credit.credits import Credit, credit_by_grant
+from billing.credit.credits import Credit, credit_of, open_credit
 from billing.credit.models import CreditGrant, GrantKind, GrantState
 from billing.credit.selectors import LimitStatus
 from billing.credit.services.grants import GRANT_MAX_NANOS, KEY_MAX, grant_credit
 from control.api.idempotency import HEADER
 from control.api.operator_views import OperatorApiView, OperatorSerializer, RowSerializer
-from control.api.pagination import SequencePagination
 from control.api.serializers import ClosedSerializer
 from control.api_keys.selectors import key
 from control.audit.operator_access import record_organization_view
@@ -74,8 +73,9 @@ class LimitStatusOwnerSerializer(serializers.Serializer[Any]):
 
 
 class LimitStatusSerializer(serializers.Serializer[Any]):
-    """The limit that binds. Of the credit balance (`lifetime`) `limit_nanos` is all credit so far,
-    and `renews_at` is null."""
+    """The limit that binds. New requests may take `available_nanos`: what is neither spent nor
+    held for requests in progress. Of the credit balance (`lifetime`) `limit_nanos` is all credit so
+    far, and `renews_at` is null."""
 
     id = serializers.CharField(source="budget_id")
     owner = serializers.SerializerMethodField()
@@ -83,7 +83,7 @@ class LimitStatusSerializer(serializers.Serializer[Any]):
     limit_nanos = serializers.IntegerField()
     spent_nanos = serializers.IntegerField()
     held_nanos = serializers.IntegerField()
-    left_nanos = serializers.IntegerField()
+    available_nanos = serializers.IntegerField()
     renews_at = serializers.DateTimeField(allow_null=True)
 
     @extend_schema_field(LimitStatusOwnerSerializer)
@@ -105,7 +105,7 @@ class LimitStatusSerializer(serializers.Serializer[Any]):
 class CreditBalanceSerializer(serializers.Serializer[Any]):
     """The credit balance in nano-dollars; a debt is below zero. `held_nanos` of it are set aside
     for requests in progress. New requests may take `available_nanos`; null: there is no limit.
-    `binding_limit` is the limit or balance of which the least is left."""
+    `binding_limit` is the limit or balance of which new requests may take the least."""
 
     balance_nanos = serializers.IntegerField()
     held_nanos = serializers.IntegerField()
@@ -124,14 +124,6 @@ class CreditSerializer(serializers.Serializer[Any]):
     expired_nanos = serializers.IntegerField(source="grant.expired_nanos")
     granted_at = serializers.DateTimeField(source="grant.granted_at")
     expires_at = serializers.DateTimeField(source="grant.expires_at", allow_null=True)
-
-
-class CreditPagination(SequencePagination):
-    """The newest credit first."""
-
-    def key(self, row: Credit) -> str:
-        """Return a grant's id."""
-        return row.grant.id
 
 
 class CreditBalanceDetail(GenericAPIView[Any]):
@@ -159,15 +151,15 @@ class CustomerCreditGrantList(GenericAPIView[Any]):
     """The credit grants of an organization."""
 
     serializer_class = CreditSerializer
-    pagination_class = CreditPagination
+    ordering = ("-granted_at", "-id")
 
     @extend_schema(operation_id="credit_grants_list", responses=CreditSerializer(many=True))
     def get(self, request: Request, organization_id: str) -> Response:
         """List the organization's credit, newest first."""
         access = get_access(request, organization_id, Permission.BILLING_READ)
-        found = credit_by_grant(access.organization.id, timezone.now())
-        page = self.paginate_queryset(found) or []
-        return self.get_paginated_response(CreditSerializer(page, many=True).data)
+        page = self.paginate_queryset(selectors.grants(access.organization)) or []
+        found = page_credit(access.organization.id, page)
+        return self.get_paginated_response(CreditSerializer(found, many=True).data)
 
 
 class OrganizationBalance(OperatorApiView):
@@ -230,7 +222,12 @@ class CreditGrantList(OperatorApiView):
 
 def with_credit(organization_id: str, grants: Sequence[CreditGrant]) -> Sequence[CreditGrant]:
     """Return grants of an organization, each with its state and what is left of it as `credit`."""
-    found = {one.grant.id: one for one in credit_by_grant(organization_id, timezone.now())}
-    for grant in grants:
-        grant.credit = found[grant.id]  # type: ignore[attr-defined]
+    for grant, credit in zip(grants, page_credit(organization_id, grants), strict=True):
+        grant.credit = credit  # type: ignore[attr-defined]
     return grants
+
+
+def page_credit(organization_id: str, grants: Sequence[CreditGrant]) -> list[Credit]:
+    """Return the credit of a page of an organization's grants."""
+    now = timezone.now()
+    return credit_of(grants, open_credit([organization_id], now)[organization_id], now)

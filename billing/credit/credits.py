@@ -1,11 +1,11 @@
 """An organization's credit by grant: what is left of each, until when, and how long it lasts."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from billing.credit.models import CreditGrant, GrantKind, GrantState
-from billing.credit.selectors import balance_nanos
+from billing.credit.selectors import balances_nanos
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -29,25 +29,35 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a balance pays for at a pace: whole days (None without usage), and the nano-dollars that
-    expire unused by then, or in any case without usage."""
+    """What a balance pays for at a pace: whole days (None without usage), the nano-dollars that are
+    used by then, and those that expire unused, or in any case without usage."""
 
     days: int | None
+    used_nanos: int
     unused_nanos: int
 
 
-def credit_by_grant(
-    organization_id: str, now: datetime, *, balance: int | None = None
+def open_credit(organization_ids: Collection[str], now: datetime) -> dict[str, list[Credit]]:
+    """Return the credit of each organization of which the ledger has something left, newest first,
+    exact at once. Read in two queries."""
+    found: dict[str, list[CreditGrant]] = {each: [] for each in organization_ids}
+    rows = CreditGrant.objects.filter(organization_id__in=found, account__balance_nanos__lt=0)
+    for grant in rows.select_related("account").order_by("-granted_at", "-id"):
+        found[grant.organization_id].append(grant)
+    balances = balances_nanos(found)
+    return {each: _credit(grants, balances.get(each, 0), now) for each, grants in found.items()}
+
+
+def credit_of(
+    grants: Iterable[CreditGrant], opened: Iterable[Credit], now: datetime
 ) -> list[Credit]:
-    """Return an organization's credit, newest first, exact at once. `balance` is its balance in
-    nano-dollars, where the caller knows it already."""
-    grants = list(
-        CreditGrant.objects.filter(organization_id=organization_id)
-        .select_related("account")
-        .order_by("-granted_at", "-id")
-    )
-    if balance is None:
-        balance = balance_nanos(organization_id)
+    """Return the credit of some grants of an organization, in their order. `opened` is its open
+    credit."""
+    known = {one.grant.id: one for one in opened}
+    return [known.get(one.id) or Credit(one, 0, one.state(now, 0)) for one in grants]
+
+
+def _credit(grants: Sequence[CreditGrant], balance: int, now: datetime) -> list[Credit]:
     undrawn = max(sum(one.remaining_nanos for one in grants) - max(balance, 0), 0)
     remaining: dict[str, int] = {}
     for grant in sorted(grants, key=_draw_order):
@@ -72,7 +82,7 @@ def forecast(found: Sequence[Credit], nanos_per_day: int, now: datetime) -> Fore
             until = max(min(until, nanos_per_day * seconds // DAY_SECONDS), spent)
         unused += spent + one.remaining_nanos - until
         spent = until
-    return Forecast(spent // nanos_per_day if nanos_per_day else None, unused)
+    return Forecast(spent // nanos_per_day if nanos_per_day else None, spent, unused)
 
 
 def _draw_order(grant: CreditGrant) -> tuple[datetime, bool, datetime, str]:

@@ -94,9 +94,14 @@ class LimitStatus:
     renews_at: datetime | None
 
     @property
-    def left_nanos(self) -> int:
-        """What is not spent yet, never below 0."""
-        return max(self.limit_nanos - self.spent_nanos, 0)
+    def available_nanos(self) -> int:
+        """What new requests may hold, never below 0."""
+        return max(self.free_nanos, 0)
+
+    @property
+    def free_nanos(self) -> int:
+        """What is neither spent nor held: below 0 once a limit is lowered, or of a debt."""
+        return self.limit_nanos - self.spent_nanos - self.held_nanos
 
     @property
     def percent(self) -> int:
@@ -206,8 +211,8 @@ def funds(
     """Return what requests of an organization, one of its projects or keys may spend, exact at once
     and in one query.
 
-    The limit that binds has the least left of the balance and the hard limits by the month, the
-    week and the day of the key, its project and the organization.
+    The limit that binds has the least available, of the balance and the hard limits by the month,
+    the week and the day of the key, its project and the organization.
     """
     project = project or (key.project if key else None)
     owners = [owner for owner in (organization, project, key) if owner is not None]
@@ -230,13 +235,13 @@ def funds(
         for budget_id, one in figures.items()
         if one.limit is not None
     ]
-    free = [one.limit_nanos - one.spent_nanos - one.held_nanos for one in limits]
+    binding = min(limits, key=lambda one: one.free_nanos, default=None)
     balance = figures[balance_id]
     return Funds(
         balance_nanos=balance.funded - balance.posted,
         held_nanos=balance.pending,
-        available_nanos=max(min(free), 0) if free else None,
-        binding_limit=min(limits, key=_left, default=None),
+        available_nanos=binding.available_nanos if binding else None,
+        binding_limit=binding,
     )
 
 
@@ -247,7 +252,7 @@ def binding_limit(
     project: Project | None = None,
     key: ApiKey | None = None,
 ) -> LimitStatus | None:
-    """Return the limit of which the least is left, as `funds` does; None without any limit."""
+    """Return the limit of which the least is available, as `funds` does; None without any limit."""
     return funds(organization, at, project=project, key=key).binding_limit
 
 
@@ -263,10 +268,6 @@ class _Figures(NamedTuple):
     posted: int = 0
     pending: int = 0
     funded: int = 0
-
-
-def _left(one: LimitStatus) -> int:
-    return one.limit_nanos - one.spent_nanos
 
 
 def _opened_and_limits(
@@ -329,7 +330,7 @@ def charged_nanos(budget_id: str, at: datetime) -> int:
 def grants(organization: Organization) -> QuerySet[CreditGrant]:
     """Return the organization's grants, newest first, with their accounts."""
     mine = CreditGrant.objects.filter(organization_id=organization.pk)
-    return mine.select_related("account").order_by("-granted_at")
+    return mine.select_related("account").order_by("-granted_at", "-id")
 
 
 def expired_grants(organization: Organization) -> QuerySet[CreditGrant]:

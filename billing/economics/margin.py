@@ -16,8 +16,8 @@ from typing import Any, Literal, Protocol
 from django.db import connection
 
 from billing.economics.replica_hours import ReplicaHour, replica_hours
-from billing.metering.partitions import id_floor
 from control.catalog.selectors import deployments
+from serving.contract.ids import id_floor
 
 ONE_HOUR = timedelta(hours=1)
 Dimension = Literal["model", "variant", "organization"]

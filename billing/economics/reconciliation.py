@@ -14,7 +14,7 @@ from django.db import connection
 
 from billing.economics.replica_hours import ReplicaHour, replica_hours
 from billing.economics.unsampled import Unsampled, unsampled
-from billing.metering.partitions import id_floor
+from serving.contract.ids import id_floor
 
 STEP_TOKENS = 1
 """An engine step makes one token per sequence: what may be on its way when a client hangs up."""

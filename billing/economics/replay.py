@@ -17,9 +17,10 @@ from typing import Any
 import msgspec
 from django.db import connection, transaction
 
-from billing.metering.partitions import id_floor, partition_name
+from billing.metering.partitions import partition_name
 from control.pricing import selectors as prices
 from control.pricing.models import Price
+from serving.contract.ids import id_floor
 
 DAY = timedelta(days=1)
 PATIENTLY = """

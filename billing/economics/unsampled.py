@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import connection
 
-from billing.metering.partitions import id_floor
+from serving.contract.ids import id_floor
 
 GRACE = timedelta(minutes=2)
 """A replica that dies takes its last minute's sample along."""

@@ -33,7 +33,8 @@ from billing.metering.models import (
     UsageCorrection,
     UsageEvent,
 )
-from billing.metering.partitions import id_floor, partition_name
+from billing.metering.partitions import partition_name
+from serving.contract.ids import id_floor
 
 logger = structlog.get_logger(__name__)
 

@@ -23,6 +23,8 @@ from serving.contract.money import CENT_NANOS, format_dollars
 ACTION = "invoice.requested"
 A_DAY = 5
 """Requests of one organization in 24 hours."""
+EVENTS_MAX = 1_000
+"""The audit events of an organization that are searched for earlier requests."""
 
 
 @transaction.atomic
@@ -37,14 +39,23 @@ def request_invoice(
 ) -> None:
     """Ask the operator, by email, for an invoice of so much credit. The same key asks once.
 
-    Raises TooManyRequests after A_DAY in a day, Conflict where the operator has no address.
+    Raises TooManyRequests after A_DAY in a day, Conflict where the key asked for something else
+    or the operator has no address.
     """
     require(actor, organization.id, Permission.BILLING_WRITE)
     organization = locked_organization(organization.id)
-    asked = AuditEvent.objects.filter(organization_id=organization.id, action=ACTION)
-    if asked.filter(target_id=idempotency_key).exists():
-        return
-    if asked.filter(created_at__gt=now - timedelta(days=1)).count() >= A_DAY:
+    details = {"amount_cents": amount_cents, "note": note}
+    asked = _recent_requests(organization.id)
+    for one in asked:
+        if one.target_id != idempotency_key:
+            continue
+        if one.details == details:
+            return
+        raise Conflict(
+            gettext("You requested another invoice with this form. Reload the page first."),
+            code="idempotency_conflict",
+        )
+    if sum(one.created_at > now - timedelta(days=1) for one in asked) >= A_DAY:
         raise TooManyRequests(
             gettext("Invoices were requested %(count)d times today. Try again tomorrow.")
             % {"count": A_DAY},
@@ -61,7 +72,7 @@ def request_invoice(
         target_id=idempotency_key,
         target_name=organization.name,
         organization_id=organization.id,
-        details={"amount_cents": amount_cents, "note": note},
+        details=details,
     )
     send_mail(
         template="invoice_request",
@@ -80,6 +91,19 @@ def request_invoice(
         organization_id=organization.id,
         now=now,
     )
+
+
+def require_bank_transfer() -> None:
+    """Raise Conflict where payments go through Stripe."""
+    if settings.CONFIG.stripe is not None:
+        raise Conflict(gettext("Add credits on the Billing page: it takes payments."))
+
+
+def _recent_requests(organization_id: str) -> list[AuditEvent]:
+    """Return the requests among an organization's latest audit events."""
+    latest = AuditEvent.objects.filter(organization_id=organization_id).order_by("-id")
+    ids = latest.values("id")[:EVENTS_MAX]
+    return list(AuditEvent.objects.filter(id__in=ids, action=ACTION))
 
 
 def operator_addresses() -> list[str]:

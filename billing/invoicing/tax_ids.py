@@ -47,7 +47,8 @@ def _written(text: str, country: str) -> str:
     bare = _BETWEEN.sub("", text).upper()
     if country in EUROPEAN_UNION:
         prefix = _PREFIX.get(country, country)
-        return str(eu_vat.validate(bare if bare.startswith(prefix) else prefix + bare))
+        number = re.sub(f"^(?:{prefix}|{country})", "", bare)
+        return str(eu_vat.validate(prefix + number))
     if country == "JP":
         return _japanese(bare)
     form = ein if country == "US" else get_cc_module(country.lower(), "vat") if country else None

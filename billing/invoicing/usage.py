@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from django.db import connection
 
 from billing.invoicing.periods import Period
-from billing.metering.partitions import id_floor
+from serving.contract.ids import id_floor
 from serving.contract.usage import BILLABLE
 
 METERS = ("input", "cached_input", "output")

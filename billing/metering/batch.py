@@ -12,7 +12,7 @@ import msgspec
 import xxhash
 
 from serving.contract import SCHEMA
-from serving.contract.codec import ContractError, decode
+from serving.contract.codec import ContractError, decode, storable
 from serving.contract.ids import moment_of
 from serving.contract.price import RATING
 from serving.contract.units import WRITTEN_TIER
@@ -151,11 +151,6 @@ def read(payloads: Iterable[Payload], *, now: datetime) -> Batch:
 def letter(body: bytes, reason: str) -> Letter:
     """Return the dead letter of an event, with its id where that can be read."""
     return Letter(storable(_named(body))[:200], storable(reason)[:500], body)
-
-
-def storable(text: str) -> str:
-    """Return text that PostgreSQL can hold: no NUL, no lone surrogates."""
-    return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def _named(body: bytes) -> str:

@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from billing.metering.partitions import id_floor
+from serving.contract.ids import id_floor
 from serving.contract.usage import OUTCOMES
 
 if TYPE_CHECKING:

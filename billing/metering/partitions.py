@@ -1,14 +1,13 @@
 """Days of usage events: one PostgreSQL partition per UTC day, bounded by UUIDv7 event ids."""
 
-import uuid
 from collections.abc import Iterable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 
 from django.db import connection, migrations
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import ProjectState
 
-from serving.contract.ids import EPOCH
+from serving.contract.ids import id_floor
 
 MAKE_DAY = "SELECT metering_make_day(%s)"
 
@@ -33,13 +32,6 @@ class CreatePartitionedModel(migrations.CreateModel):
 def partition_name(day: date) -> str:
     """Return the name of the table that holds the events of one UTC day."""
     return f"metering_usage_event_{day:%Y%m%d}"
-
-
-def id_floor(moment: datetime) -> uuid.UUID:
-    """Return the smallest id of an event that was received at or after a moment: a range of time
-    is a range of ids."""
-    milliseconds = max(-((EPOCH - moment) // timedelta(milliseconds=1)), 0)
-    return uuid.UUID(int=milliseconds << 80)
 
 
 def first_id(day: date) -> str:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from django.db import connection
 
 from billing.arrays import array
-from billing.metering.batch import storable
 from billing.metering.claims import Claims
 from billing.metering.days import open_day
 from billing.metering.judging import Fact
+from serving.contract.codec import storable
 
 COLUMNS = (
     "event_id", "organization_id", "digest", "input_nanos", "cached_input_nanos", "output_nanos",

@@ -16,7 +16,6 @@ from billing.following.models import HourRollup
 from billing.following.trimming import minutes_kept_from
 from billing.metering.batch import LOST
 from billing.metering.models import Day, UsageCorrection, UsageEvent
-from billing.metering.partitions import id_floor
 from billing.reading import rollups
 from billing.reading.buckets import HOURS, WIDTH, Bucket, Span, floor, series_spans, spans
 from billing.reading.days import midnight
@@ -25,6 +24,7 @@ from billing.reading.sums import NOT_REQUESTS, Overview, Usage, UsageGroup, Usag
 from control.catalog.models import Model, Variant
 from control.organizations.models import Organization, Project
 from control.pricing.models import Price
+from serving.contract.ids import id_floor
 
 EXPORT_PAGE = 2000
 """Events read at once by an export: nothing is held in the database between two pages."""
@@ -66,6 +66,12 @@ SELECT found.event_id FROM ranges CROSS JOIN LATERAL (
       AND event_id >= greatest(ranges.first_id, %(first_id)s::uuid)
       AND event_id < least(ranges.last_id, %(last_id)s::uuid)
       AND outcome <> ALL(%(not_requests)s)
+      AND NOT EXISTS (
+        SELECT FROM metering_usage_correction AS corrected
+        WHERE corrected.organization_id = metering_usage_event.organization_id
+          AND corrected.event_id = metering_usage_event.event_id
+          AND corrected.outcome = ANY(%(not_requests)s)
+      )
       AND {condition}
     ORDER BY event_id DESC LIMIT %(limit)s
 ) AS found
@@ -221,8 +227,9 @@ def event_pages(
     Each page is a query of its own: no cursor and no transaction wait for a slow reader.
     """
     for filed in _filed_pages(organization, start, end):
-        requests = [one for one in filed if one.outcome not in NOT_REQUESTS]
-        if passed := [one for one in _corrected(organization, requests) if filters.admit(one)]:
+        real = _corrected(organization, filed)
+        requests = [one for one in real if one.outcome not in NOT_REQUESTS]
+        if passed := [one for one in requests if filters.admit(one)]:
             yield passed if with_money else _without_money(passed)
     mine = _requests(organization).filter(event_id__lt=id_floor(end), **filters.lookups())
     page = mine.filter(event_id__gte=id_floor(start))

@@ -34,6 +34,11 @@ def _decoder(kind: type[Record]) -> msgspec.json.Decoder[Record]:
     return msgspec.json.Decoder(kind)
 
 
+def storable(text: str) -> str:
+    """Return text that UTF-8 and PostgreSQL can hold: no NUL, no lone surrogates."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()
+
+
 def bad_value(field: str, value: object, wanted: str) -> ValueError:
     """Return the error that names `field`, its `value` and what was wanted."""
     return ValueError(f"{field} is {value!r}; wanted {wanted}")

@@ -26,8 +26,8 @@ RequestId = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]
 
 class FailedRequest(msgspec.Struct, frozen=True):
     """One request of a known key. `status`, `code`, `param` and `message` are what the client was
-    told, but for what the message repeated of its request; `variant_id` is None if the request did
-    not name a model that the key may use."""
+    told, without what the message repeated of its request except for the names of fields.
+    `variant_id` is None if the request did not name a model that the key may use."""
 
     request_id: RequestId
     organization_id: Id
@@ -52,6 +52,6 @@ class FailedRequests(msgspec.Struct, frozen=True):
 
 
 class StoredCount(msgspec.Struct, frozen=True):
-    """How many of them are new and were stored."""
+    """How many of them are stored now; those that were stored before count too."""
 
     stored: Count

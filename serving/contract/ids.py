@@ -2,6 +2,7 @@
 
 import secrets
 import time
+import uuid
 from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -36,3 +37,10 @@ def moment_of(uuid7_text: str) -> datetime:
     """
     milliseconds = int(uuid7_text[:8] + uuid7_text[9:13], 16)
     return EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def id_floor(moment: datetime) -> uuid.UUID:
+    """Return the smallest id of a request that was received at or after a moment: a range of time
+    is a range of ids."""
+    milliseconds = max(-((EPOCH - moment) // timedelta(milliseconds=1)), 0)
+    return uuid.UUID(int=milliseconds << 80)

@@ -105,6 +105,7 @@ class ModelNotFound(NotFound):
             f"The model '{name}' does not exist or you do not have access to it.",
             code="model_not_found",
             param="model",
+            quoted=f" '{name}'",
         )
 
 

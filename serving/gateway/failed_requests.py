@@ -5,6 +5,7 @@ from collections import Counter
 
 import structlog
 
+from serving.contract.codec import storable
 from serving.contract.failed_requests import (
     FAILED_REQUESTS_MAX,
     MESSAGE_CHARACTERS_MAX,
@@ -25,6 +26,8 @@ log = structlog.get_logger(__name__)
 
 SEND_SECONDS = 2.0
 CALL_SECONDS = 10.0
+NOT_STORED = (None, 503)
+"""The status of calls that are worth repeating: control does not answer, or not yet."""
 
 
 class FailedRequestLog:
@@ -54,7 +57,7 @@ class FailedRequestLog:
         self._rows.append(_failed_request(conversation, principal, error))
 
     async def run(self) -> None:
-        """Send for ever; what is not heard is sent again with the next."""
+        """Send for ever; what is not heard is sent again, unless control refused it."""
         while True:
             await asyncio.sleep(SEND_SECONDS)
             try:
@@ -66,14 +69,23 @@ class FailedRequestLog:
                 self._is_heard = False
 
     async def send(self) -> None:
-        """Send what waits, and forget it once it is heard. Raises CallFailed."""
+        """Send what waits, and forget it once it is heard or refused. Raises CallFailed."""
         rows, skipped = tuple(self._rows), self._skipped
         if not rows and not skipped:
             return
         record = FailedRequests(self._gateway_id, rows, skipped)
-        await self._api.post("failed-requests", record, StoredCount, CALL_SECONDS)
-        del self._rows[: len(rows)]
+        try:
+            await self._api.post("failed-requests", record, StoredCount, CALL_SECONDS)
+        except CallFailed as error:
+            if error.status not in NOT_STORED:
+                self._forget(len(rows))
+                self._skipped += len(rows)
+            raise
+        self._forget(len(rows))
         self._skipped -= skipped
+
+    def _forget(self, count: int) -> None:
+        del self._rows[:count]
         self._counts = Counter(row.organization_id for row in self._rows)
 
 
@@ -87,11 +99,11 @@ def _failed_request(
         project_id=principal.project.project_id,
         key_id=principal.key.key_id,
         received_at=moment_of(conversation.request_id),
-        endpoint=conversation.path[:PARAM_CHARACTERS_MAX],
+        endpoint=storable(conversation.path)[:PARAM_CHARACTERS_MAX],
         status=error.status,
-        message=message[:MESSAGE_CHARACTERS_MAX],
-        code=(error.code or "")[:PARAM_CHARACTERS_MAX],
-        param=(error.param or "")[:PARAM_CHARACTERS_MAX],
+        message=storable(message)[:MESSAGE_CHARACTERS_MAX],
+        code=storable(error.code or "")[:PARAM_CHARACTERS_MAX],
+        param=storable(error.param or "")[:PARAM_CHARACTERS_MAX],
         variant_id=conversation.variant_id,
         client_request_id=conversation.client_request_id or "",
     )

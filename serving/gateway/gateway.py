@@ -57,6 +57,8 @@ from serving.usage.writer import JournalUnavailable
 log = structlog.get_logger(__name__)
 
 LAST_SHIPMENT_SECONDS = 5.0
+LAST_REPORT_SECONDS = 1.0
+"""How long a stopping gateway reports failed requests, which only people read."""
 FEW_CONNECTIONS = 1_024
 INFORMED_SECONDS_MAX = 10.0
 LEFT_FOR_NEXT_LIFE = (
@@ -261,11 +263,13 @@ class Gateway:
                 await self.shipper.ship_all()
                 await self.poll.give_all_back()
                 await self.claims.tell()
-                await self.failed_requests.send()
                 await self.presence.leave()
         except LEFT_FOR_NEXT_LIFE as error:
             # The journal keeps the events, and the next life returns the leases.
             log.warning("usage_left_in_journal", rows=self.journal.done_rows, error=str(error))
+        with suppress(CallFailed, TimeoutError):
+            async with asyncio.timeout(LAST_REPORT_SECONDS):
+                await self.failed_requests.send()
         await self.journal.close()
         await self.control_feed.close()
         await self.replica_feed.close()

@@ -355,6 +355,8 @@ def test_without_stripe_billing_leads_to_the_operator(
             assert operator.get(urlsplit(link).path).status_code == 200
     event = AuditEvent.objects.get(action="invoice.requested")
     assert event.details == {"amount_cents": 125_050, "note": "PO 4711"}
+    other = member.post(url(org, "billing_request_invoice"), INVOICE | {"amount_cents": "9"})
+    assert (other.status_code, "another invoice" in other.content.decode()) == (400, True)
 
 
 def test_requests_for_invoices_are_bounded_and_nothing_typed_is_lost(

@@ -62,7 +62,7 @@ REASONS = {
     "model_not_supported": Reason(
         _("Model for another endpoint"), _("Use another model for this endpoint."), "models"
     ),
-    "model_unavailable": Reason(_("Model not running"), _("Try again, or use another model.")),
+    "model_unavailable": Reason(_("Model not available"), _("Try again, or use another model.")),
     "model_loading": Reason(_("Model loading"), _("Wait as long as `retry-after` says.")),
     "server_is_overloaded": Reason(_("Model busy"), _RETRY),
     "usage_unavailable": Reason(_("Credits in use elsewhere"), _RETRY),

@@ -13,7 +13,6 @@ from django.utils import timezone
 from django.utils.translation import gettext
 
 from billing.following.errors import NotAtHandError
-from billing.metering.partitions import id_floor
 from billing.reading import exports, receipts
 from billing.reading import selectors as reading
 from billing.reading.days import day_of, midnight
@@ -23,6 +22,7 @@ from control.api.streaming import stream_export
 from control.dataplane import failed_requests
 from control.dataplane.models import FailedRequest
 from control.errors import ObjectNotFound
+from serving.contract.ids import id_floor
 from web.console.base import PageContext, address, console_page
 from web.console.code_samples import CodeSamples
 from web.console.failed_requests import REASONS, row_of

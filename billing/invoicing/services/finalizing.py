@@ -4,6 +4,7 @@ and what must be told."""
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+import structlog
 from django.db import transaction
 
 from billing.credit.services.budgets import fund
@@ -31,13 +32,15 @@ from billing.ledger.models import AccountKind, Cause
 from billing.ledger.services import Posting, Side, open_account, post
 from billing.metering.models import Day
 from control.audit import services as audit
-from control.errors import Conflict
+from control.errors import Conflict, InvalidValue
 from control.permissions import Actor
 from serving.contract.ids import new_id
 
 NUMBER_DIGITS = 6
 QUOTES_MAX = 3
 """How often the tax is asked for again because the amount changed meanwhile."""
+
+logger = structlog.get_logger(__name__)
 
 
 class QuoteOutdatedError(Exception):
@@ -101,8 +104,8 @@ def invoice_organization(
 def quote(organization_id: str, period: Period, *, now: datetime, keep: bool = True) -> Quote:
     """Return what an organization's closed month comes to.
 
-    What is not posted yet is posted for it; without `keep` that is undone again. Raises
-    InvalidValue where the parties cannot be printed.
+    What is not posted yet is posted for it; without `keep` that is undone again. Characters that
+    no font has are logged, and replaced in the PDF.
     """
     with transaction.atomic():
         hold_balance(organization_id, now=now)
@@ -111,8 +114,11 @@ def quote(organization_id: str, period: Period, *, now: datetime, keep: bool = T
             transaction.set_rollback(True)
     profile = billing_profile(organization_id)
     entity = legal_entity_of(profile)
-    require_printable_profile(profile)
-    require_printable_entity(vars(entity))
+    try:
+        require_printable_profile(profile)
+        require_printable_entity(vars(entity))
+    except InvalidValue as error:  # the name of an organization is checked nowhere else
+        logger.warning("invoice_not_printable", organization_id=organization_id, reason=str(error))
     return Quote(draft, profile, entity, drafts.tax_of(profile, entity, period, draft.net_cents))
 
 

@@ -9,6 +9,7 @@ from django.dispatch import Signal
 
 from control.catalog.fleet_status import fleet_status
 from control.catalog.models import FAILURE_REASON_MAX, Deployment, ReplicaFailure
+from serving.contract.codec import storable
 
 KEPT = timedelta(days=90)
 replica_failed = Signal()
@@ -32,7 +33,7 @@ def note_failures(*, now: datetime) -> int:
             ReplicaFailure(
                 replica_id=each.replica_id,
                 deployment_id=each.deployment_id,
-                reason=each.reason[:FAILURE_REASON_MAX],
+                reason=storable(each.reason)[:FAILURE_REASON_MAX],
                 started_at=each.started_at,
                 noticed_at=now,
             )

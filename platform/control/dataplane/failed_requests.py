@@ -13,6 +13,8 @@ from control.dataplane.models import FailedRequest
 from control.errors import ObjectNotFound
 from control.organizations.models import Organization
 from serving.contract import failed_requests as contract
+from serving.contract.codec import storable
+from serving.contract.ids import id_floor
 
 RETENTION = timedelta(days=30)
 HOURLY_MAX = 1_000
@@ -32,7 +34,7 @@ def store(reported: contract.FailedRequests, *, now: datetime) -> contract.Store
     rows = [
         row
         for organization_id in known
-        for row in by_organization[organization_id][: HOURLY_MAX - counts[organization_id]]
+        for row in by_organization[organization_id][: max(HOURLY_MAX - counts[organization_id], 0)]
     ]
     FailedRequest.objects.bulk_create(rows, ignore_conflicts=True)
     return contract.StoredCount(len(rows))
@@ -41,9 +43,9 @@ def store(reported: contract.FailedRequests, *, now: datetime) -> contract.Store
 def failed_requests(organization: Organization, **filters: Any) -> QuerySet[FailedRequest]:
     """Return an organization's failed requests, newest first. A filter is a field's value, or
     `start_time` (inclusive) and `end_time` (exclusive)."""
-    lookups = {"start_time": "received_at__gte", "end_time": "received_at__lt"}
-    wanted = {lookups.get(name, name): value for name, value in filters.items()}
-    found = FailedRequest.objects.filter(organization=organization, **wanted)
+    lookups = {"start_time": "request_id__gte", "end_time": "request_id__lt"}
+    bounds = {lookups[name]: id_floor(filters.pop(name)) for name in filters.keys() & lookups}
+    found = FailedRequest.objects.filter(organization=organization, **bounds, **filters)
     return found.order_by("-request_id")
 
 
@@ -65,7 +67,9 @@ def purge(*, now: datetime) -> int:
 
 
 def _counts_since(start: datetime, organization_ids: list[str]) -> defaultdict[str, int]:
-    rows = FailedRequest.objects.filter(organization__in=organization_ids, received_at__gte=start)
+    rows = FailedRequest.objects.filter(
+        organization__in=organization_ids, request_id__gte=id_floor(start)
+    )
     counted = rows.values_list("organization_id").annotate(count=Count("pk"))
     return defaultdict(int, counted)
 
@@ -78,10 +82,10 @@ def _row(reported: contract.FailedRequest) -> FailedRequest:
         key_id=reported.key_id,
         variant_id=reported.variant_id or "",
         received_at=reported.received_at,
-        endpoint=reported.endpoint,
+        endpoint=storable(reported.endpoint),
         status=reported.status,
-        code=reported.code,
-        param=reported.param,
-        message=reported.message,
-        client_request_id=reported.client_request_id,
+        code=storable(reported.code),
+        param=storable(reported.param),
+        message=storable(reported.message),
+        client_request_id=storable(reported.client_request_id),
     )

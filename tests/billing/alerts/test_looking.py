@@ -176,6 +176,28 @@ def test_credit_that_expires_unused_is_not_counted_as_left(customer, expires_in,
     assert (runway_days(customer.id, 10 * DOLLAR, NOW) < 3) == is_low
 
 
+def test_credit_that_expires_is_drawn_one_after_the_other(customer):
+    """At 10 dollars a day only 10 of twice 15 are used before both expire tomorrow."""
+    day_of(customer, 0, 10 * DOLLAR)
+    give_credit(customer, 19 * DOLLAR)
+    for _ in range(2):
+        give_credit(customer, 15 * DOLLAR, expires_at=NOW + timedelta(days=1))
+    charge_to(customer, 1)
+    assert [one.rule for one in looking.low(NOW)] == ["runway"]
+    give_credit(customer, 10 * DOLLAR, expires_at=NOW + timedelta(days=1))
+    assert looking.low(NOW) == []
+    assert Alert.objects.filter(ended_at__isnull=True).count() == 1
+
+
+def test_usage_that_the_ledger_does_not_hold_yet_is_taken_off_once(customer):
+    """Of 30 that expire tomorrow 20 are used already; 30 more last three days."""
+    day_of(customer, 0, 10 * DOLLAR)
+    give_credit(customer, 30 * DOLLAR, expires_at=NOW + timedelta(days=1))
+    charge_to(customer, 20 * DOLLAR)
+    give_credit(customer, 30 * DOLLAR)
+    assert looking.low(NOW) == []
+
+
 def test_a_young_customers_pace_is_of_the_days_they_have(customer):
     day_of(customer, 1, 10 * DOLLAR)
     day_of(customer, 0, 10 * DOLLAR)

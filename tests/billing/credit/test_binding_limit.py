@@ -65,7 +65,7 @@ def test_the_tightest_limit_binds_whom_it_concerns(customer, tightest, is_used):
     assert bound[first:] == [name] * (3 - first)
     assert name not in bound[:first]
     found = binding_limit(customer.organization, NOW, key=customer.key)
-    assert (found.left_nanos, found.percent) == (300, 70 if is_used else 0)
+    assert (found.available_nanos, found.percent) == (300, 70 if is_used else 0)
     assert found.name == owner_of(customer, kind).name
     assert found.renews_at == period_end(name, period_start(name, NOW))
 
@@ -77,9 +77,9 @@ def test_the_balance_binds_where_it_is_the_least(customer):
     charge_to(customer, 200)
     assert binding_ids(customer) == [customer.balance] * 3
     found = binding_limit(customer.organization, NOW)
-    assert (found.left_nanos, found.renews_at) == (300, None)
+    assert (found.available_nanos, found.renews_at) == (300, None)
     charge_to(customer, 400)
-    assert binding_limit(customer.organization, NOW).left_nanos == 0
+    assert binding_limit(customer.organization, NOW).available_nanos == 0
 
 
 def test_soft_limits_and_those_of_others_bind_nobody(customer, outsider):
@@ -101,11 +101,14 @@ def test_nothing_binds_who_pays_later_without_a_limit(customer):
     assert binding_ids(customer) == [None, None, limit_budget_id(customer.key.id, "day")]
 
 
-def test_what_is_held_is_told_beside_what_is_left_in_one_query(customer, django_assert_num_queries):
+def test_what_is_held_cannot_be_spent(customer, django_assert_num_queries):
     give_credit(customer, 500)
     limit(customer, "key", "month", 400)
     ask_for(limit_budget_id(customer.key.id), 150)
     with django_assert_num_queries(1):
         found = funds(customer.organization, NOW, key=customer.key)
     assert (found.balance_nanos, found.held_nanos, found.available_nanos) == (500, 0, 250)
-    assert (found.binding_limit.left_nanos, found.binding_limit.held_nanos) == (400, 150)
+    assert (found.binding_limit.available_nanos, found.binding_limit.held_nanos) == (250, 150)
+    limit(customer, "project", "month", 300)
+    limited = funds(customer.organization, NOW, key=customer.key)
+    assert limited.binding_limit.budget_id == limit_budget_id(customer.key.id)

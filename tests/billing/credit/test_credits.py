@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.credit.credits import Credit, credit_by_grant, forecast
+from billing.credit.credits import Credit, credit_of, forecast, open_credit
 from billing.credit.models import CreditGrant, GrantKind, GrantState
-from billing.credit.selectors import balance_nanos
+from billing.credit.selectors import balance_nanos, grants
 from billing.credit.services.grants import expire_grants, reverse_grant
 from control.permissions import Actor
 from tests.fixtures.spending import charge_to, follow, settle
@@ -22,7 +22,9 @@ integration = [pytest.mark.integration, pytest.mark.django_db]
 def states(customer, now=NOW):
     return {
         one.grant.reason: (one.state.value, one.remaining_nanos)
-        for one in credit_by_grant(customer.id, now)
+        for one in credit_of(
+            grants(customer.organization), open_credit([customer.id], now)[customer.id], now
+        )
     }
 
 
@@ -76,7 +78,7 @@ class TestCredits:
     def test_a_debt_leaves_nothing(self, customer):
         give_credit(customer, 10)
         charge_to(customer, 25)
-        assert [one.remaining_nanos for one in credit_by_grant(customer.id, NOW)] == [0]
+        assert [one.remaining_nanos for one in open_credit([customer.id], NOW)[customer.id]] == [0]
 
 
 def credit(nanos, days=None, kind=GrantKind.PREPAID, state=GrantState.ACTIVE):

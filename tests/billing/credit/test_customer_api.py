@@ -40,7 +40,7 @@ def test_the_balance_names_the_limit_that_binds_whose_requests_are_asked_about(o
         bound = api.get(f"credit-balance{query}").json()["binding_limit"]
         assert bound["id"] == found.budget_id == f"limit:{owner.id}:week"
         assert (bound["owner"]["id"], bound["owner"]["name"]) == (owner.id, owner.name)
-        assert (bound["period"], bound["left_nanos"]) == ("week", found.left_nanos)
+        assert (bound["period"], bound["available_nanos"]) == ("week", found.available_nanos)
     other = make_organization("Other")
     for query in (f"project_id={other.project.id}", "api_key_id=key_none"):
         assert api.get(f"credit-balance?{query}").status_code == 404

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from billing.reading.filters import UsageFilters
+from billing.reading.filters import EVERYTHING, UsageFilters
 from billing.reading.selectors import (
     event_pages,
     overview,
@@ -118,6 +118,17 @@ def test_filters_choose_sums_and_requests(customer, price, two_keys):
         sums = usage_totals(customer.organization, MIDNIGHT, NOW, filters=only)
         assert sums.request_count == count
         assert len(recent_events(customer.organization, now=NOW, filters=only)) == count
+
+
+def test_what_was_no_request_takes_no_place_in_a_filtered_page(customer, price, book):
+    older = make_event(customer, price, received_at=NOW - HOUR)
+    lost = make_event(customer, price, received_at=NOW, outcome="gateway_lost")
+    hedged = make_event(customer, price, received_at=NOW, outcome="hedged", event_id=lost.event_id)
+    for event in (older, lost, hedged):
+        book(event)
+    for only in (EVERYTHING, UsageFilters(key_ids=(customer.key.id,))):
+        [found] = recent_events(customer.organization, now=NOW, filters=only, limit=1)
+        assert str(found.event_id) == older.event_id
 
 
 def test_percentiles_come_from_counted_buckets(customer, price, book):

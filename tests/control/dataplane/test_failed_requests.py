@@ -13,7 +13,7 @@ from control.dataplane import failed_requests
 from control.dataplane.models import FailedRequest
 from serving.contract import failed_requests as contract
 from serving.contract.codec import encode
-from serving.contract.ids import new_id
+from serving.contract.ids import uuid7
 from serving.contract.presence import Presence
 from tests.fixtures.credentials import bearer
 from tests.fixtures.organizations import SeededOrganization
@@ -31,12 +31,13 @@ def failed(org: SeededOrganization, at: datetime | None = None, **fields: Any) -
         "message": "Send fewer at once.",
         "endpoint": "/v1/chat/completions",
     } | fields
+    at = at or timezone.now()
     return contract.FailedRequest(
-        request_id=f"{next(NUMBERS):08x}{new_id()[8:]}",
+        request_id=uuid7(at_ms=int(at.timestamp() * 1000), random_bits=next(NUMBERS) << 62),
         organization_id=org.id,
         project_id=org.project.id,
         key_id="key_1",
-        received_at=at or timezone.now(),
+        received_at=at,
         **told,
     )
 
@@ -76,6 +77,8 @@ def test_what_is_reported_again_is_stored_once(api: APIClient, org: SeededOrgani
         ({"key_id": "key_2"}, []),
         ({"client_request_id": "a"}, ["a"]),
         ({"end_time": "2001-01-01T00:00:00Z"}, []),
+        ({"start_time": "2001-01-01T00:00:00Z"}, ["b", "a"]),
+        ({"start_time": "2999-01-01T00:00:00Z"}, []),
         ({"limit": "1"}, ["b"]),
     ],
 )
@@ -111,7 +114,18 @@ def test_an_hour_is_bounded_for_each_organization(
     assert report(*[failed(org, long_ago) for _ in range(2)]).json() == {"stored": 2}
     for wanted in (2, 1, 0):
         assert report(failed(org), failed(org)).json() == {"stored": wanted}
+    monkeypatch.setattr(failed_requests, "HOURLY_MAX", 2)
+    assert report(failed(org)).json() == {"stored": 0}
     assert report(failed(outsider)).json() == {"stored": 1}
+
+
+def test_text_that_no_table_can_hold_is_stored_without_it(
+    api: APIClient, org: SeededOrganization
+) -> None:
+    texts = {"code": "c\0", "param": "p\0", "message": "m\0", "endpoint": "/\0"}
+    assert report(failed(org, client_request_id="\0", **texts), failed(org)).json() == {"stored": 2}
+    listed = api.get(BASE).json()["data"][1]
+    assert [listed[name] for name in texts] == ["c", "p", "m", "/"]
 
 
 def test_unknown_organizations_and_foreign_gateways_store_nothing(org: SeededOrganization) -> None:

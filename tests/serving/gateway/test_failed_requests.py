@@ -39,7 +39,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         (BODY | {"temperature": SECRET}, (400, "invalid_value", "temperature"), False),
         (BODY | {"max_tokens": 10**6}, (400, "context_length_exceeded", "max_tokens"), True),
         (BODY | {"unheard_of": SECRET}, (400, "unknown_parameter", "unheard_of"), False),
-        (BODY | {"model": "nothing"}, (404, "model_not_found", "model"), False),
+        (BODY | {"unheard\0of": SECRET}, (400, "unknown_parameter", "unheardof"), False),
+        (BODY | {"model": SECRET}, (404, "model_not_found", "model"), False),
         (b"no JSON, " + SECRET.encode(), (400, "invalid_json", ""), False),
     ],
 )
@@ -81,12 +82,12 @@ class Control:
     """What a log tells control, which may be away."""
 
     def __init__(self) -> None:
-        self.is_away = False
+        self.failure: CallFailed | None = None
         self.heard: list[FailedRequests] = []
 
     async def post(self, name: str, record: FailedRequests, kind: Any, seconds: float) -> Any:
-        if self.is_away:
-            raise CallFailed("away")
+        if self.failure is not None:
+            raise self.failure
         self.heard.append(record)
         return StoredCount(len(record.failed_requests))
 
@@ -124,15 +125,33 @@ async def test_a_flood_of_one_leaves_room_for_another_and_is_counted() -> None:
 async def test_what_control_did_not_hear_is_told_later_within_the_same_bounds() -> None:
     control = Control()
     log = FailedRequestLog(cast(InternalApi, control), "gw_1")
-    control.is_away = True
+    control.failure = CallFailed("away")
     fill(log, "a", 3)
     with pytest.raises(CallFailed):
         await log.send()
     for tenant in range(FAILED_REQUESTS_MAX // OF_ORGANIZATION_MAX + 1):
         fill(log, f"t{tenant}", OF_ORGANIZATION_MAX)
-    control.is_away = False
+    control.failure = None
     await log.send()
     [heard] = control.heard
     assert len(heard.failed_requests) == FAILED_REQUESTS_MAX
     assert heard.failed_requests[0].organization_id == "org_a"
     assert heard.skipped == 3 + OF_ORGANIZATION_MAX
+
+
+@pytest.mark.parametrize(
+    ("status", "wanted"), [(None, (2, 0)), (503, (2, 0)), (500, (0, 2)), (400, (0, 2))]
+)
+async def test_what_control_refuses_is_counted_and_not_sent_again(
+    status: int | None, wanted: tuple[int, int]
+) -> None:
+    control = Control()
+    log = FailedRequestLog(cast(InternalApi, control), "gw_1")
+    control.failure = CallFailed("no", status)
+    fill(log, "a", 2)
+    with pytest.raises(CallFailed):
+        await log.send()
+    control.failure = None
+    await log.send()
+    [heard] = control.heard
+    assert (len(heard.failed_requests), heard.skipped) == wanted

@@ -45,14 +45,17 @@ def _text(turn: Turn) -> str | None:
         return turn.content
     for block in turn.content:
         if isinstance(block, ToolUseBlock):
+            quoted = f": {block.id[:200]}"
             raise _refused(
-                f"`tool_use` ids were found without `tool_result` blocks immediately after:"
-                f" {block.id[:200]}. Each `tool_use` block must have a corresponding"
-                f" `tool_result` block in the next message"
+                "`tool_use` ids were found without `tool_result` blocks immediately after"
+                f"{quoted}. Each `tool_use` block must have a corresponding `tool_result` block in"
+                " the next message",
+                quoted,
             )
     texts = [block.text for block in turn.content if isinstance(block, TextBlock)]
     return "".join(texts) if texts else None
 
 
-def _refused(what: str) -> BadRequest:
-    return BadRequest(f"messages: {what}", code="invalid_value", param="messages")
+def _refused(what: str, quoted: str = "") -> BadRequest:
+    message = f"messages: {what}"
+    return BadRequest(message, code="invalid_value", param="messages", quoted=quoted)
