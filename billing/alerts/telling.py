@@ -21,7 +21,7 @@ from billing.alerts.wording import context_of, reached_percent, subject_of
 from control.limits.spending import owner_names, soft_limit_ids
 from control.mail.services import absolute, send_mail
 from control.webhooks.services import send_event
-from serving.contract.budget import limited_id
+from serving.contract.budget import kind_of, limited_id
 
 TEMPLATES = {
     "spending_limit.reached": "budget_reached",
@@ -91,7 +91,9 @@ def tell(one: Raised, *, names: Mapping[str, str], is_hard: bool, now: datetime)
     key, reached = f"alert:{one.id}", reached_percent(one.figures)
     pace = one.figures.get("nanos_per_day")
     days = runway_days(one.organization_id, pace, now) if pace else None
-    link = absolute(f"/{one.organization_id}/billing")
+    is_limit = kind_of(one.budget_id) not in {None, "balance"}
+    page = f"spending-limits/{one.budget_id}" if is_limit else "billing"
+    link = absolute(f"/{one.organization_id}/{page}")
     send_mail(
         template=TEMPLATES[one.kind],
         to=recipients(one.organization_id),

@@ -112,14 +112,19 @@ class Marks(TypedDict):
     """What `marked` adds to a seat."""
 
     is_overdue: bool
+    is_suspended_for_payment: bool
 
 
 def marked(
     seats: QuerySet[Membership],
 ) -> "QuerySet[WithAnnotations[Membership, Marks], WithAnnotations[Membership, Marks]]":
-    """Return seats marked `is_overdue` where something of their organization is overdue."""
+    """Return seats marked `is_overdue` where something of their organization is overdue, and
+    `is_suspended_for_payment` where it is suspended until that is paid."""
     mine = Case.objects.filter(organization_id=OuterRef("organization_id"))
-    return seats.annotate(is_overdue=Exists(mine.filter(opened_at__isnull=False)))
+    return seats.annotate(
+        is_overdue=Exists(mine.filter(opened_at__isnull=False)),
+        is_suspended_for_payment=Exists(mine.filter(suspended_at__isnull=False)),
+    )
 
 
 def locked_case(organization_id: str) -> Case | None:

@@ -87,12 +87,15 @@ class VersionedForm(forms.Form):
         for name, field in self.fields.items():
             if isinstance(field.widget, forms.PasswordInput) and self[name].data:
                 self.add_error(name, gettext("Enter this again: it is never shown."))
-        message = gettext(
+        self.add_error(None, self._stale_message(data))
+        return False
+
+    def _stale_message(self, data: QueryDict) -> str:
+        """Return why the form was refused; `data` are its fields as they are shown again."""
+        return gettext(
             "This was changed after you opened the page, so nothing was saved. Look at the marked"
             " fields, then save again: what is filled in here replaces what is there now."
         )
-        self.add_error(None, message)
-        return False
 
     def _post_clean(self) -> None:
         self.cleaned_data.pop(VERSION, None)

@@ -36,8 +36,6 @@ KEPT = timedelta(minutes=5)
 """The time that a form waits for a reauthentication."""
 OPERATOR_SESSION = timedelta(hours=12)
 SIGNED_IN_AT = "signed_in_at"
-BY_SSO = "sso"
-"""The method of a session's authentication record after a sign-in with SSO."""
 
 
 def is_recent(request: HttpRequest) -> bool:
@@ -48,17 +46,16 @@ def is_recent(request: HttpRequest) -> bool:
 
 
 def ask(request: HttpRequest, back: str) -> HttpResponseRedirect:
-    """Redirect to the reauthentication page, by the method of the sign-in, and keep the form in
-    the session. If it cannot be carried out, the page that it is on shows it again; `back` is the
-    page to continue on for a form that does not say which one that is."""
+    """Redirect to the reauthentication page, or to SSO for who has no other method, and keep the
+    form in the session. If it cannot be carried out, the page that it is on shows it again; `back`
+    is the page to continue on for a form that does not say which one that is."""
     origin = origin_of(request)
     back = origin.page if origin else back
     keep_draft(request)
-    records = get_authentication_records(request, request.user)
     methods = get_adapter().get_reauthentication_methods(request.user)
-    if not methods or (records and records[-1]["method"] == BY_SSO):
+    if not methods:
         # A new request returns from the provider, so the user has to send the form again.
-        return HttpResponseRedirect(f"{reverse('sso_begin')}?{urlencode({'next': back})}")
+        return _to_sso(back)
     form = {
         "path": request.path_info,
         "query": request.GET.urlencode(),
@@ -69,6 +66,10 @@ def ask(request: HttpRequest, back: str) -> HttpResponseRedirect:
     callback = f"{__name__}.{carry_out.__name__}"
     request.session[STATE_SESSION_KEY] = {"callback": callback, "state": form}
     return HttpResponseRedirect(f"{methods[0]['url']}?{urlencode({'next': back})}")
+
+
+def _to_sso(back: str) -> HttpResponseRedirect:
+    return HttpResponseRedirect(f"{reverse('sso_begin')}?{urlencode({'next': back})}")
 
 
 def carry_out(request: HttpRequest, state: dict[str, Any]) -> HttpResponseBase:
@@ -86,16 +87,20 @@ def carry_out(request: HttpRequest, state: dict[str, Any]) -> HttpResponseBase:
 
 
 class StepUpMiddleware(MiddlewareMixin):
-    """Keeps the forms of account pages too while their sender reauthenticates."""
+    """Handles account pages that require a reauthentication: their forms are kept too, and people
+    without another method go to SSO."""
 
     def process_exception(
         self, request: HttpRequest, exception: Exception
     ) -> HttpResponseBase | None:
         """Ask for a proof in the same way as for other forms."""
-        is_for_form = isinstance(exception, ReauthenticationRequired) and request.method == "POST"
-        if is_for_form and request.user.is_authenticated:
+        is_required = isinstance(exception, ReauthenticationRequired)
+        if not is_required or not request.user.is_authenticated:
+            return None
+        if request.method == "POST":
             return ask(request, back=page_of_form(request))
-        return None
+        has_methods = get_adapter().get_reauthentication_methods(request.user)
+        return None if has_methods else _to_sso(request.get_full_path())
 
 
 class OperatorSessionMiddleware(MiddlewareMixin):

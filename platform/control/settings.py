@@ -212,6 +212,7 @@ ACCOUNT_RATE_LIMITS = {
     "reset_password": "20/m/ip,5/h/key",
     "device_link": "20/m/ip,5/h/key",
     "sso": "120/m/ip",
+    "draft": "120/m/ip",
 }
 MFA_ADAPTER = "control.accounts.mfa.MfaAdapter"
 MFA_SUPPORTED_TYPES = ["webauthn", "totp", "recovery_codes"]

@@ -66,3 +66,9 @@ def test_who_may_not_see_money_sees_no_amount(org, key, pages):
     client.force_login(user)
     for page in (*pages["project"], *pages["key"]):
         assert "$0.0001" not in client.get(page).content.decode()
+
+
+@pytest.mark.parametrize("field", ["revoked_at", "expires_at"])
+def test_with_a_key_that_is_refused_nothing_can_be_spent(member, key, pages, field):
+    type(key).objects.filter(pk=key.pk).update(**{field: timezone.now()})
+    assert "Can be spent now" not in member.get(*pages["key"]).content.decode()

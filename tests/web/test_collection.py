@@ -69,3 +69,14 @@ def test_an_operators_suspension_is_said_too(org):
     suspend_organization(actor=OPERATOR, organization=org.organization, reason="abuse")
     for page in ("overview", "billing", "api-keys"):
         assert "Reason: abuse. If you have questions" in text(org, page), page
+
+
+def test_paying_promises_nothing_where_an_operator_suspended_it(owing):
+    suspend_organization(actor=OPERATOR, organization=owing.organization, reason="abuse")
+    pass_days(14)
+    for page in (*PAGES, "api-keys"):
+        shown = text(owing, page)
+        assert "Reason: abuse. If you have questions" in shown, page
+        assert "Service resumes" not in shown
+        assert "Everything works again" not in shown
+    assert "is overdue" in text(owing, "overview")

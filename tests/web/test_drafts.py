@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
+from allauth.account.models import EmailAddress
 from django.contrib.auth import get_user
 from django.db import transaction
 from django.test import Client
@@ -15,7 +16,14 @@ from control import encryption
 from control.accounts.models import User
 from control.drafts import services
 from control.drafts.origin import FIELD
-from control.drafts.services import CHARACTERS_MAX, FORMS_MAX, PURPOSE, SESSION_KEY
+from control.drafts.services import (
+    ANONYMOUS_CHARACTERS_MAX,
+    CHARACTERS_MAX,
+    FORMS_MAX,
+    KEPT_SECONDS,
+    PURPOSE,
+    SESSION_KEY,
+)
 from control.organizations.models import Invitation, Membership
 from control.permissions import Role
 from tests.fixtures.database import let_transaction_last
@@ -26,13 +34,14 @@ from tests.fixtures.second_factor import let_time_pass
 from tests.fixtures.shared_organization import SharedOrganization
 from tests.web.sections import MAY_CHANGE, MAY_LOOK, address_of
 from web.console.base import address
+from web.console.sso_forms import METADATA_MAX
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 LOGIN = "/accounts/login/"
 FOR_PROGRAMS = ("api", "internal", "scim", "metrics", "static")
 ACCOUNT_PAGES = ("console:personal_data", "usersessions_list", "account_change_password")
 NOT_SAVED = "This was not saved, because you had to sign in again"
-NOT_DONE = "Nothing was done, because you had to sign in again"
+TOO_LONG = "what you entered could not be kept"
 WORD = "typed-7"
 
 
@@ -109,7 +118,7 @@ def assert_come_back(shared: SharedOrganization, page: str, forms: list[PageForm
     shown = client.get(page)
     content = shown.content.decode()
     if sent:
-        assert NOT_SAVED in content or NOT_DONE in content, page
+        assert NOT_SAVED in content, page
     for path, values in sent.items():
         held = form_to(shown.content, path, page).values
         kept = {
@@ -186,13 +195,83 @@ def test_a_draft_is_shown_for_half_an_hour(
     assert NOT_SAVED not in client.get(page).content.decode()
 
 
-@pytest.mark.parametrize("change", [{FIELD: "forged"}, {"email": "x" * CHARACTERS_MAX}])
-def test_a_form_of_no_page_or_without_end_is_not_kept(
-    shared: SharedOrganization, invite, change: dict[str, str]
+def test_an_expired_draft_is_deleted_and_the_session_with_it(
+    shared: SharedOrganization, invite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    client = Client()
+    send_late(shared, invite, client)
+    assert client.session.get_expiry_age() == KEPT_SECONDS
+    client.force_login(shared.org.owner)
+    assert client.session.get_expiry_age() > KEPT_SECONDS
+    now = services.time.time()
+    monkeypatch.setattr(services.time, "time", lambda: now + KEPT_SECONDS)
+    client.get(address(shared.org.organization, "team"))
+    assert client.session[SESSION_KEY] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "is_told"),
+    [({FIELD: "forged"}, False), ({"email": "x" * CHARACTERS_MAX}, True), ({}, True)],
+    ids=["of no page", "without end", "one of too many"],
+)
+def test_what_cannot_be_kept_is_told(
+    shared: SharedOrganization, invite, change, is_told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not change:
+        monkeypatch.setattr(services.ratelimit, "consume", lambda *_, **__: None)
     client = Client()
     client.post(address(shared.org.organization, "team_invite"), invite | change)
     assert SESSION_KEY not in client.session
+    assert (TOO_LONG in client.get(LOGIN).content.decode()) == is_told
+
+
+def test_a_page_of_nobody_keeps_less_and_speaks_of_no_sign_in(shared: SharedOrganization) -> None:
+    client, page = Client(enforce_csrf_checks=True), reverse("account_signup")
+    client.get(LOGIN)
+    form = form_to(Client().get(page).content, page, page).values
+    client.post(page, form | {"email": "x" * ANONYMOUS_CHARACTERS_MAX})
+    assert SESSION_KEY not in client.session
+    client.post(page, form | {"email": WORD, "password1": "s3cret"})
+    shown = client.get(page).content.decode()
+    assert "This was not sent, because the page was open for too long" in shown
+    assert "Enter them again: Password" in shown
+    assert form_to(shown.encode(), page, page).values["email"] == [WORD]
+
+
+def test_a_secret_that_is_not_kept_is_asked_for_again(shared: SharedOrganization) -> None:
+    page = address(shared.org.organization, "sso")
+    path = address(shared.org.organization, "sso_oidc")
+    form = form_to(shared.browsers["owner"].get(page).content, path, page).values
+    client = Client()
+    client.post(path, form | {"client_id": WORD, "client_secret": "s3cret"})
+    client.force_login(shared.org.owner)
+    assert "Enter them again: Client secret." in client.get(page).content.decode()
+
+
+def test_the_metadata_of_a_saml_provider_is_kept(shared: SharedOrganization) -> None:
+    page = address(shared.org.organization, "sso")
+    path = address(shared.org.organization, "sso_saml")
+    form = form_to(shared.browsers["owner"].get(page).content, path, page).values
+    client = Client()
+    client.post(path, form | {"metadata": '"' * METADATA_MAX})
+    assert SESSION_KEY in client.session
+
+
+def test_a_kept_form_acts_on_no_other_address(shared: SharedOrganization) -> None:
+    page, owner = reverse("account_email"), shared.org.owner
+    for name in ("b", "c"):
+        EmailAddress.objects.create(user=owner, email=f"{name}@acme.example", verified=True)
+    shown = shared.browsers["owner"].get(page).content
+    forms = [form.values for form in forms_of(shown, page)]
+    [row] = [form for form in forms if form.get("email") == ["c@acme.example"]]
+    client = Client()
+    client.post(page, row | {"action_remove": ""})
+    EmailAddress.objects.filter(email="c@acme.example").delete()
+    client.force_login(owner)
+    content = client.get(page).content.decode()
+    assert NOT_SAVED in content
+    assert "c@acme.example" not in content
+    assert content.count('value="b@acme.example"') == 1
 
 
 def test_passwords_are_not_kept(shared: SharedOrganization) -> None:

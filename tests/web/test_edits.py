@@ -140,6 +140,21 @@ def flat(value: Any) -> Iterator[forms.Form]:
                 yield each
 
 
+@pytest.mark.parametrize("name", BY_PROVIDERS)
+@pytest.mark.parametrize(
+    "change", [{"protocol": Protocol.SAML, "issuer": "x"}, {"provider": {"key": "new"}}]
+)
+def test_another_provider_is_noticed_whatever_it_is(
+    shared: SharedOrganization, ids: dict[str, str], name: str, change: dict[str, Any]
+) -> None:
+    client, url = shared.browsers["owner"], address_of(name, ids)
+    older = held(client, name, ids) | as_lists(EDITS[name][2])
+    SsoConnection.objects.update(**change)
+    refused = client.post(url, older)
+    assert refused.status_code == 409
+    assert "was changed after you opened the page" in refused.content.decode()
+
+
 @pytest.mark.parametrize("name", EDITS)
 def test_the_older_of_two_tabs_is_told_and_loses_nothing(
     shared: SharedOrganization, ids: dict[str, str], name: str

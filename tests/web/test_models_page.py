@@ -1,9 +1,14 @@
 """The models page shows an organization what it pays itself: its contract's, band by band."""
 
+from types import SimpleNamespace
+
 import pytest
 from django.test import Client
 
+from control.catalog import fleet_status
 from control.catalog import services as services_of_catalog
+from control.catalog.fleet_status import FleetStatus
+from control.catalog.models import Deployment
 from control.pricing import services
 from control.pricing.models import Price
 from tests.fixtures.console import make_embedder
@@ -101,3 +106,21 @@ def test_an_outsider_sees_no_embedder_that_is_not_theirs(
     assert "penstock-demo-embed" not in shown(stranger, outsider)
     playground = stranger.get(address(outsider.organization, "playground")).content.decode()
     assert "penstock-demo-embed" not in playground
+
+
+@pytest.mark.parametrize(
+    ("state", "is_running"),
+    [("ready", True), ("asleep", True), ("loading", False), ("failed", False), ("down", True)],
+)
+def test_a_model_runs_while_a_replica_serves_it(
+    request: pytest.FixtureRequest, prices: dict[str, Price], monkeypatch, state, is_running
+) -> None:
+    deployments = [
+        Deployment.objects.create(variant=each.variant, engine="simulated", replicas_min=1)
+        for each in prices.values()
+    ]
+    replicas = tuple(SimpleNamespace(deployment_id=each.id, state=state) for each in deployments)
+    fleet = FleetStatus(replicas, is_down=state == "down")
+    monkeypatch.setattr(fleet_status, "_poll", lambda second: fleet)
+    page = shown(request.getfixturevalue("member"), request.getfixturevalue("org"))
+    assert (">Not running<" in page) != is_running

@@ -7,7 +7,9 @@ from django.test import Client
 from control.accounts.models import User
 from control.limits.rate_limits import create_usage_tier, own_limits, set_rate_limit_override
 from control.organizations.models import Membership
+from control.organizations.projects import create_project
 from serving.contract.records import Limits
+from tests.fixtures.html_forms import form_to
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from web.console.base import address
 
@@ -47,6 +49,24 @@ def test_a_project_is_limited_changed_and_lifted(org, member, page):
     assert f"owner={org.project.id}#set" in shown
     member.post(page, asked | {"requests_per_minute": ""})
     assert own_limits(org.organization, org.project.id) == Limits()
+
+
+def test_who_chooses_another_owner_on_the_page_learns_of_its_limits_first(org, member, page):
+    other = create_project(actor=org.actor, organization=org.organization, name="Search")
+    member.post(page, NEW | {"owner": other.id})
+    shown = form_to(member.get(page).content, page, page).values
+    assert shown["shown_owner"] == shown["owner"] == [org.project.id]
+    asked = shown | {"owner": [other.id], "concurrent_requests": ["7"]}
+    reply = member.post(page, asked)
+    assert reply.status_code == 409
+    text = reply.content.decode()
+    assert "Search has other limits than the page showed" in text
+    assert "changed after you opened the page" not in text
+    again = form_to(reply.content, page, page).values
+    assert (again["requests_per_minute"], again["concurrent_requests"]) == (["120"], ["7"])
+    assert member.post(page, again).status_code == 302
+    limits = own_limits(org.organization, other.id)
+    assert limits == Limits(requests_per_minute=120, concurrent_requests=7)
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,8 @@ class PageContext:
     section: str
     is_overdue: bool = False
     """Whether the organization has an overdue payment."""
+    is_suspended_for_payment: bool = False
+    """Whether the organization is suspended until that is paid, and no operator suspended it."""
 
     @property
     def projects(self) -> list[Project]:
@@ -230,6 +232,7 @@ def get_page_context(request: HttpRequest, organization_id: str, section: str) -
         project=project_of(open_projects, request.GET.get("project", "")),
         section=section,
         is_overdue=membership.is_overdue,
+        is_suspended_for_payment=membership.is_suspended_for_payment,
     )
 
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from django.utils import timezone
 
 from control.catalog import selectors as catalog
+from control.catalog.fleet_status import fleet_status
 from control.catalog.models import Model, QualityReport, Variant
 from control.organizations.models import Organization
 from control.pricing import selectors as prices
@@ -77,10 +78,12 @@ def public_id_of(variant: Variant) -> str:
 
 
 def running_variant_ids(organization: Organization) -> set[str]:
-    """Return the variants with a deployment that the organization may use and that is not
-    stopped."""
+    """Return the variants with a deployment that the organization may use and that serves
+    requests."""
+    fleet = fleet_status()
     return {
         deployment.variant_id
         for deployment in catalog.deployments()
-        if not deployment.is_stopped and deployment.dedicated_to_id in (None, organization.id)
+        if deployment.dedicated_to_id in {None, organization.id}
+        and deployment.state(fleet).is_serving
     }

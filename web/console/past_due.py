@@ -47,10 +47,9 @@ def notice_of(page: PageContext, now: datetime) -> PastDueNotice | None:
     if case is None or not case.is_open:
         if page.organization.is_active:
             return None
-        words = f"{OPERATORS} {why_suspended(page.organization)}"
-        return PastDueNotice(True, gettext("Suspended"), words)
+        return PastDueNotice(True, gettext("Suspended"), happened(page, case))
     if not page.may(Permission.BILLING_READ):
-        words = " ".join(filter(None, (happened(case), str(ASK))))
+        words = " ".join(filter(None, (happened(page, case), str(ASK))))
         return PastDueNotice(case.has_measures, title_of(case, ""), words)
     owed = selectors.debt(page.organization.id, now)
     if not owed.due:
@@ -58,7 +57,7 @@ def notice_of(page: PageContext, now: datetime) -> PastDueNotice | None:
     return PastDueNotice(
         is_grave=case.has_measures,
         title=title_of(case, dollars(owed.cents)),
-        words=words_of(case),
+        words=words_of(page, case),
         invoices=invoices_of(page, owed),
         pay_url=pay_url(page, owed) if page.may(Permission.BILLING_WRITE) else "",
     )
@@ -79,15 +78,24 @@ def title_of(case: Case, due: str) -> str:
     return words % {"amount": due}
 
 
-def happened(case: Case) -> str:
-    """Return a sentence on what is limited; empty if nothing is."""
-    return str(WORDS.get(State(case.state), ""))
+def is_operators(page: PageContext) -> bool:
+    """Return whether an operator suspended the organization, so that paying does not resume it."""
+    return not page.organization.is_active and not page.is_suspended_for_payment
 
 
-def words_of(case: Case) -> str:
+def happened(page: PageContext, case: Case | None) -> str:
+    """Return a sentence on what is limited, or why the operator suspended it; empty if nothing
+    is."""
+    if is_operators(page):
+        return f"{OPERATORS} {why_suspended(page.organization)}"
+    return str(WORDS.get(State(case.state), "")) if case else ""
+
+
+def words_of(page: PageContext, case: Case) -> str:
     """Return the notice's text: what happened and what follows."""
-    limited = happened(case)
-    parts = (limited, next_step(case), str(BACK) if limited else "")
+    limited = happened(page, case)
+    is_back = limited and not is_operators(page)
+    parts = (limited, next_step(case), str(BACK) if is_back else "")
     return " ".join(part for part in parts if part)
 
 

@@ -1,12 +1,12 @@
 """Rate limits of the organization, its projects and its keys: forms, rows and the page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -20,6 +20,7 @@ from control.limits.rate_limits import set_own_limits
 from control.limits.spending import Owner, limit_owners
 from control.organizations.models import Project
 from control.permissions import Permission
+from serving.contract.records import Limits
 from web.console.base import PageContext, console_page
 from web.console.forms import save_edit, status_of
 from web.console.labels import key_name
@@ -48,13 +49,25 @@ class RateLimitsForm(VersionedForm):
     input_tokens_per_minute = figure("input_tokens_per_minute")
     output_tokens_per_minute = figure("output_tokens_per_minute")
     concurrent_requests = figure("concurrent_requests")
-    unversioned = frozenset({"owner"})
+    shown_owner = forms.CharField(required=False, widget=forms.HiddenInput)
+    unversioned = frozenset({"owner", "shown_owner"})
 
     def __init__(self, *args: Any, owners: Sequence[tuple[str, Any]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["owner"] = forms.ChoiceField(label=_("Applies to"), choices=list(owners))
         self.fields["input_tokens_per_minute"].help_text = _("Cached tokens do not count.")
         self.fields["concurrent_requests"].help_text = _("Leave empty for no limit of its own.")
+
+    def _stale_message(self, data: QueryDict) -> str:
+        owner = self.cleaned_data["owner"]
+        if self.cleaned_data["shown_owner"] == owner:
+            return super()._stale_message(data)
+        data["shown_owner"] = owner
+        message = gettext(
+            "%(owner)s has other limits than the page showed, so nothing was saved. Look at the"
+            " marked fields, then save again: what is filled in here replaces what is there now."
+        )
+        return message % {"owner": self._words("owner", owner)}
 
     @property
     def figures(self) -> dict[str, int | None]:
@@ -118,7 +131,8 @@ class RatesView:
 def rates_view(page: PageContext, form: RateLimitsForm | None = None) -> RatesView:
     """Return the page's context, with the form as it was submitted."""
     owners = limit_owners(page.organization, page.projects)
-    listed = [*_organization_rows(page), *_owner_rows(page, owners)]
+    own = rate_limits.all_own_limits(page.organization)
+    listed = [*_organization_rows(page), *_owner_rows(page, owners, own)]
     uses = read_usage(subject for _, subject in listed)
     rows = [
         RateLimitRow(row.name, row.note, [RateLimitGauge(one) for one in use], row.url)
@@ -129,7 +143,7 @@ def rates_view(page: PageContext, form: RateLimitsForm | None = None) -> RatesVi
         rows=[row for row in rows if row.gauges],
         is_known=all(use.used is not None for each in uses for use in each),
         may_set=page.may(Permission.LIMITS_WRITE),
-        form=form or _form_with_limits(page, owners, page.request.GET.get("owner", "")),
+        form=form or _form_with_limits(owners, own, page.request.GET.get("owner", "")),
     )
 
 
@@ -157,9 +171,8 @@ def _note(row: rate_limits.EffectiveLimits) -> str:
 
 
 def _owner_rows(
-    page: PageContext, owners: Sequence[Owner]
+    page: PageContext, owners: Sequence[Owner], own: Mapping[str, Limits]
 ) -> list[tuple[RateLimitRow, LimitSubject]]:
-    own = rate_limits.all_own_limits(page.organization)
     return [
         (
             RateLimitRow(
@@ -180,11 +193,16 @@ def _kind(owner: Owner) -> str:
     return gettext("Project") if isinstance(owner, Project) else gettext("API key")
 
 
-def _form_with_limits(page: PageContext, owners: Sequence[Owner], owner_id: str) -> RateLimitsForm:
-    """Return the form with the present limits of an owner."""
-    limits = rate_limits.own_limits(page.organization, owner_id)
+def _form_with_limits(
+    owners: Sequence[Owner], own: Mapping[str, Limits], owner_id: str
+) -> RateLimitsForm:
+    """Return the form with the present limits of an owner, by default of the first project."""
+    owner_id = owner_id or next((one.id for one in owners if isinstance(one, Project)), "")
+    limits = own.get(owner_id, Limits())
     figures = {name: getattr(limits, name) for name in RATE_LIMIT_FIELDS}
-    return RateLimitsForm(owners=_choices(owners), initial={"owner": owner_id, **figures})
+    return RateLimitsForm(
+        owners=_choices(owners), initial={"owner": owner_id, "shown_owner": owner_id, **figures}
+    )
 
 
 def _choices(owners: Sequence[Owner]) -> list[tuple[str, Any]]:
@@ -203,7 +221,11 @@ def rates(page: PageContext) -> HttpResponse:
         if save_edit(
             form,
             page.organization.id,
-            lambda: _form_with_limits(page, owners, form.cleaned_data["owner"]),
+            lambda: _form_with_limits(
+                owners,
+                rate_limits.all_own_limits(page.organization),
+                form.cleaned_data["owner"],
+            ),
             lambda: set_own_limits(
                 actor=page.actor,
                 organization=page.organization,

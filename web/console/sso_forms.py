@@ -10,12 +10,31 @@ from django.utils.translation import gettext_lazy as _
 from control.forms import VersionedForm
 from control.organizations.models import Membership
 from control.sso.models import DOMAIN_MAX, GRANTABLE, URL_MAX, Protocol, ScimToken, SsoConnection
+from control.versions import digest
 
 OFF = {"autocomplete": "off"}
 METADATA_MAX = 500_000
 
 
-class OidcForm(VersionedForm):
+class ProviderForm(VersionedForm):
+    """An identity provider. Either form replaces whatever is set up, so that both have its
+    version."""
+
+    provider_version = forms.CharField(required=False, widget=forms.HiddenInput)
+
+    def clean(self) -> None:
+        """Leave the version out of what is saved."""
+        super().clean()
+        self.cleaned_data.pop("provider_version", None)
+
+    @staticmethod
+    def version_of_provider(connection: SsoConnection) -> dict[str, str]:
+        """Return the initial value for a connection."""
+        names = ("protocol", "issuer", "client_id", "sealed_secret", "metadata_url", "provider")
+        return {"provider_version": digest([getattr(connection, name) for name in names])}
+
+
+class OidcForm(ProviderForm):
     """An OpenID provider."""
 
     issuer = forms.CharField(
@@ -38,10 +57,11 @@ class OidcForm(VersionedForm):
     def of(cls, connection: SsoConnection) -> "OidcForm":
         """Return the form with the connection's values, empty for another protocol."""
         names = ("issuer", "client_id") if connection.protocol == Protocol.OIDC else ()
-        return cls(initial={name: getattr(connection, name) for name in names})
+        values = {name: getattr(connection, name) for name in names}
+        return cls(initial=values | cls.version_of_provider(connection))
 
 
-class SamlForm(VersionedForm):
+class SamlForm(ProviderForm):
     """A SAML provider, by its metadata."""
 
     metadata_url = forms.CharField(
@@ -60,7 +80,8 @@ class SamlForm(VersionedForm):
     @classmethod
     def of(cls, connection: SsoConnection) -> "SamlForm":
         """Return the form with the connection's values."""
-        return cls(initial={"metadata_url": connection.metadata_url})
+        values = {"metadata_url": connection.metadata_url}
+        return cls(initial=values | cls.version_of_provider(connection))
 
 
 class DomainForm(forms.Form):

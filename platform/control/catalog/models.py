@@ -196,6 +196,12 @@ class DeploymentState(models.TextChoices):
     STOPPED = "stopped", _("Stopped")
     UNKNOWN = "unknown", _("Unknown: the fleet does not respond")
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether requests are served or wake a replica; assumed while the fleet does not
+        respond."""
+        return self in {self.READY, self.ASLEEP, self.UNKNOWN}
+
 
 class Deployment(models.Model):
     """The desired state of running a variant; `replicas_min` of 0 stops it. Timeouts are in

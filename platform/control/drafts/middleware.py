@@ -1,6 +1,7 @@
 """The way of a form that comes too late: it is kept, its sender signs in, and the page of the form
 is shown with what was typed."""
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -18,14 +19,17 @@ from django.middleware.csrf import REASON_BAD_ORIGIN, REASON_NO_CSRF_COOKIE
 from django.shortcuts import redirect, render, resolve_url
 from django.urls import reverse
 from django.utils.deprecation import MiddlewareMixin
+from django.utils.html import escape
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext
 
 from control.drafts.origin import origin_of, page_of_form, person_id
-from control.drafts.refill import refill
+from control.drafts.refill import RefilledPage, refill
 from control.drafts.services import drafts_of, forget_draft, keep_draft
 from control.error_pages import error_body, is_for_programs
 
+VALUE_SHOWN_MAX = 200
+FIELDS_SHOWN_MAX = 20
 CSRF_MESSAGE = "The CSRF token is missing or out of date."
 
 
@@ -38,15 +42,8 @@ class DraftMiddleware(MiddlewareMixin):
         if request.method != "GET" or settings.SESSION_COOKIE_NAME not in request.COOKIES:
             return
         request.drafts = drafts_of(request)  # type: ignore[attr-defined]
-        if any(draft.fields for draft in request.drafts):  # type: ignore[attr-defined]
-            words = gettext(
-                "This was not saved, because you had to sign in again. What you entered is filled"
-                " in below. Check it and save it again."
-            )
-            messages.warning(request, words)
-        elif request.drafts:  # type: ignore[attr-defined]
-            words = gettext("Nothing was done, because you had to sign in again. Do it again.")
-            messages.warning(request, words)
+        if request.drafts:  # type: ignore[attr-defined]
+            messages.warning(request, _reason(request))
 
     def process_response(
         self, request: HttpRequest, response: HttpResponseBase
@@ -58,8 +55,13 @@ class DraftMiddleware(MiddlewareMixin):
         kind = response.headers.get("Content-Type", "")
         if drafts and isinstance(response, HttpResponse) and kind.startswith("text/html"):
             page = response.content.decode(response.charset)
-            for draft in drafts:
-                page = refill(page, request.get_full_path(), draft.path, draft.fields)
+            filled = []
+            for each in drafts:
+                where = request.get_full_path()
+                filled.append(refill(page, where, each.path, each.fields, each.omitted))
+                page = filled[-1].text
+            words = notice(_reason(request), filled)
+            page = page.replace(escape(_reason(request)), escape(words), 1)
             response.content = page.encode(response.charset)
         return response
 
@@ -72,6 +74,32 @@ class DraftMiddleware(MiddlewareMixin):
         if person_id(request) and not hasattr(request, "is_draft_kept"):
             forget_draft(request)
         return response
+
+
+def notice(reason: str, pages: Sequence[RefilledPage]) -> str:
+    """Return what a person reads who is back at forms that were not saved: why, and what to do."""
+    if any(page.is_filled for page in pages):
+        words = [reason, gettext("Check what is filled in below and submit it again.")]
+    else:
+        words = [reason, gettext("Do it again.")]
+    if secrets := [label for page in pages for label in page.secrets]:
+        again = gettext("Passwords and secrets are not kept. Enter them again: %(fields)s.")
+        words.append(again % {"fields": ", ".join(secrets)})
+    unfilled = [
+        f"{name}: {' '.join(values)[:VALUE_SHOWN_MAX]}"
+        for page in pages
+        for name, values in page.unfilled.items()
+    ]
+    if unfilled:
+        again = gettext("These fields are not on the page anymore. Enter them again: %(fields)s.")
+        words.append(again % {"fields": "; ".join(unfilled[:FIELDS_SHOWN_MAX])})
+    return " ".join(words)
+
+
+def _reason(request: HttpRequest) -> str:
+    if person_id(request):
+        return gettext("This was not saved, because you had to sign in again.")
+    return gettext("This was not sent, because the page was open for too long.")
 
 
 def to_sign_in(request: HttpRequest) -> HttpResponseRedirect:

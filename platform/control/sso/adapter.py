@@ -32,6 +32,14 @@ class SsoAccountAdapter(SignupAdapter):
         _check_not_enforced(cleaned)
         return cleaned
 
+    def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:
+        """Return the ways to reauthenticate besides SSO, without the password where SSO is
+        enforced."""
+        methods: list[dict[str, Any]] = super().get_reauthentication_methods(user)
+        if methods and selectors.enforcing(user):
+            return [method for method in methods if method["id"] != "reauthenticate"]
+        return methods
+
     def pre_login(self, request: HttpRequest, user: User, **hooks: Any) -> HttpResponse | None:
         """Redirect to SSO unless the user signed in with the provider that their organization
         enforces; another organization's provider does not count."""

@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+from allauth.account.adapter import get_adapter
 from allauth.account.internal.flows.login import perform_login, record_authentication
 from allauth.account.models import Login
 from allauth.core import ratelimit
@@ -114,7 +115,10 @@ def _finish(request: HttpRequest, connection: SsoConnection, protocol: Protocol)
             request, "sso/refused.html", {"reason": provisioning.reason_text(reason)}, status=403
         )
     setattr(request, CAME_BY_SSO, connection.organization_id)
-    record_authentication(request, user, "sso", organization=connection.organization_id)
+    record_authentication(
+        request, user, "sso", organization=connection.organization_id,
+        reauthenticated=not get_adapter().get_reauthentication_methods(user),
+    )  # fmt: skip
     return perform_login(request, Login(user=user, redirect_url=pending["next"] or None))
 
 

@@ -28,6 +28,7 @@ from tests.billing.alerts.test_looking import DOLLAR, day_of, spend
 from tests.fixtures.mails import delivered, html_of
 from tests.fixtures.spending import charge_to, follow, settle
 from tests.fixtures.usage import NOW, give_credit, make_batch, make_event, roll_up
+from web.console.base import address
 from web.console.spending_limits import words_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -52,7 +53,8 @@ def test_a_budget_that_is_reached_is_mailed_to_who_looks_after_the_money(custome
     people = {seat(customer, role) for role in ("owner", "admin", "billing")}
     seat(customer, "developer")
     seat(outsider)
-    spend(limit(customer, owner=customer.project.id), 8 * DOLLAR)
+    budget_id = limit(customer, owner=customer.project.id)
+    spend(budget_id, 8 * DOLLAR)
     assert telling.look(now=NOW) == 1
     mails = delivered()
     assert {address for one in mails for address in one.to} == people
@@ -60,7 +62,8 @@ def test_a_budget_that_is_reached_is_mailed_to_who_looks_after_the_money(custome
     assert "$8.00 of $10.00" in mails[0].body
     assert "22 November 2026, 00:00 UTC" in mails[0].body
     assert "are refused" in mails[0].body
-    assert f"/{customer.id}/billing" in html_of(mails[0])
+    link = address(customer.organization, "limit", budget_id)
+    assert f'{link}"' in html_of(mails[0])
     assert telling.look(now=NOW) == 0
 
 

@@ -2,7 +2,7 @@
 
 import re
 from types import SimpleNamespace
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from allauth.account.models import EmailAddress
@@ -13,7 +13,7 @@ from django.test import Client
 from control.accounts.models import User
 from control.audit.models import AuditEvent
 from control.organizations.services import create_organization
-from tests.fixtures.mails import delivered
+from tests.fixtures.mails import delivered, link_in
 from tests.fixtures.organizations import OPERATOR
 from tests.fixtures.second_factor import PERIOD_SECONDS, code_of
 from tests.fixtures.signing_in import NOW, PASSWORD, browser, is_in, sign_in, signed_in
@@ -108,6 +108,18 @@ def test_a_stolen_session_changes_no_address(ada: User, settings, action: str) -
     assert reply.headers["location"].startswith("/accounts/reauthenticate/")
     kept = EmailAddress.objects.values_list("email", "primary")
     assert set(kept) == {(ada.email, True), ("other@acme.example", False)}
+
+
+def test_a_new_address_gets_a_link_that_verifies_it(ada: User) -> None:
+    client, email = signed_in(ada.email), "second@acme.example"
+    where = client.post("/accounts/email/", {"email": email, "action_add": ""}).headers["location"]
+    back = {"password": PASSWORD, "next": parse_qs(urlsplit(where).query)["next"][0]}
+    assert client.post("/accounts/reauthenticate/", back).headers["location"] == "/accounts/email/"
+    [mail] = [each for each in delivered() if each.to == [email]]
+    link = urlsplit(link_in(mail, "/confirm-email/")).path
+    client.get(link)
+    client.post(link)
+    assert EmailAddress.objects.get(email=email).verified
 
 
 def test_who_shows_the_factor_may_take_it_away_and_is_told(

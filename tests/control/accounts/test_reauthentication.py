@@ -113,14 +113,20 @@ def test_who_just_verified_their_address_is_asked_nothing(org: SeededOrganizatio
     assert "key" in urlsplit(ask_for_key(client, org)).path
 
 
-def test_who_came_by_sso_proves_it_there(org: SeededOrganization) -> None:
+@pytest.mark.parametrize("has_password", [True, False])
+def test_who_came_by_sso_proves_it_there_without_another_method(
+    org: SeededOrganization, has_password: bool
+) -> None:
+    if not has_password:
+        org.owner.set_unusable_password()
+        org.owner.save()
     client = org.browser()
     session = client.session
     session["account_authentication_methods"] = [{"method": "sso", "at": time.time()}]
     session.save()
     let_time_pass(client, HOUR)
     where = urlsplit(ask_for_key(client, org))
-    assert where.path == reverse("sso_begin")
+    assert where.path == (REAUTHENTICATE if has_password else reverse("sso_begin"))
     back = address(org.organization, "keys", project=org.project.id)
     assert parse_qs(where.query)["next"] == [back]
 

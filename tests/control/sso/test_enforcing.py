@@ -25,6 +25,7 @@ from control.sso.models import SsoConnection, SsoDomain
 from tests.fixtures.identity_providers import OidcProvider, SamlProvider
 from tests.fixtures.name_server import NameServer
 from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.second_factor import let_time_pass
 from tests.fixtures.sso import sign_in, verify, who
 
 PASSWORD = "correct horse battery staple"
@@ -296,3 +297,27 @@ def test_another_provider_starts_anew(
     assert (connected.is_tried, connected.sealed_secret, connected.provider) == (False, "", {})
     assert client.post("/sso/", {"email": acme.owner.email}).status_code == 200
     verify(acme, names, "second.example")
+
+
+@pytest.mark.usefixtures("connected")
+@pytest.mark.parametrize("is_enforced", [True, False])
+def test_an_account_form_asks_for_one_proof_after_a_sign_in_by_sso(
+    request: pytest.FixtureRequest, acme: SeededOrganization, oidc: OidcProvider, is_enforced: bool
+) -> None:
+    """Where SSO is enforced the sign-in is the proof; elsewhere a password is asked for."""
+    client = Client()
+    acme.owner.set_password(PASSWORD)
+    acme.owner.save()
+    if is_enforced:
+        request.getfixturevalue("enforced")
+    sign_in(client, oidc, acme.owner.email)
+    form = {"email": "second@elsewhere.example", "action_add": ""}
+    if not is_enforced:
+        where = client.post("/accounts/email/", form).headers["location"]
+        assert where.startswith("/accounts/reauthenticate/")
+        client.post(where, {"password": PASSWORD, "next": "/"})
+    client.post("/accounts/email/", form)
+    assert EmailAddress.objects.filter(email="second@elsewhere.example").delete()[0]
+    let_time_pass(client, 3600)
+    page = client.get("/accounts/2fa/totp/activate/").headers["location"]
+    assert page.startswith("/sso/?next=" if is_enforced else "/accounts/reauthenticate/")

@@ -268,7 +268,6 @@ function compare(button) {
   else lanes.pop().element.remove();
   root.querySelector("[data-lanes]").dataset.count = lanes.length;
   pickersChanged();
-  keep();
 }
 
 // Memory: what was typed, chosen and said outlives a reload of this tab
@@ -296,6 +295,7 @@ function restore() {
   lanes.forEach((lane, index) => showKept(lane, kept.lanes[index]));
   document.querySelector("[data-clear]").disabled = !lanes.some(({ messages }) => messages.length);
   pickersChanged();
+  keep();
 }
 
 function showKept(lane, messages) {
@@ -340,7 +340,10 @@ function start() {
       () => bodyFor(lanes[0], [...lanes[0].messages, { role: "user", content: draft }]));
   });
   document.querySelector("[data-clear]").addEventListener("click", clear);
-  document.querySelector("[data-compare]").addEventListener("click", (event) => compare(event.currentTarget));
+  document.querySelector("[data-compare]").addEventListener("click", (event) => {
+    compare(event.currentTarget);
+    keep();
+  });
   takeQuestions();
 }
 

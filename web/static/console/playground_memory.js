@@ -6,19 +6,29 @@ function nameFor(person) {
   return `${PREFIX}${person}:${window.location.pathname}`;
 }
 
-export function remember(person, state) {
+// A browser may block storage, and a conversation may be too long to keep; the page works without.
+function attempt(work) {
   try {
-    sessionStorage.setItem(nameFor(person), JSON.stringify(state));
+    return work();
   } catch {
-    // A conversation may be too long to keep; the page works without.
-    sessionStorage.removeItem(nameFor(person));
+    return null;
   }
+}
+
+export function remember(person, state) {
+  const isKept = attempt(() => {
+    sessionStorage.setItem(nameFor(person), JSON.stringify(state));
+    return true;
+  });
+  if (!isKept) attempt(() => sessionStorage.removeItem(nameFor(person)));
 }
 
 // Returns nothing of anybody else, and forgets what the tab knew of them.
 export function recall(person) {
-  for (const name of Object.keys(sessionStorage)) {
-    if (name.startsWith(PREFIX) && !name.startsWith(`${PREFIX}${person}:`)) sessionStorage.removeItem(name);
-  }
-  return JSON.parse(sessionStorage.getItem(nameFor(person)));
+  return attempt(() => {
+    for (const name of Object.keys(sessionStorage)) {
+      if (name.startsWith(PREFIX) && !name.startsWith(`${PREFIX}${person}:`)) sessionStorage.removeItem(name);
+    }
+    return JSON.parse(sessionStorage.getItem(nameFor(person)));
+  });
 }
