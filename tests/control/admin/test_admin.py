@@ -1,10 +1,12 @@
 """The operator's admin: what it saves goes through services, so that it is published."""
 
 import dataclasses
+import itertools
 import json
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,6 +23,7 @@ from control.api_keys.models import ApiKey
 from control.audit.models import AuditEvent
 from control.catalog import fleet_status
 from control.catalog import services as catalog
+from control.catalog.fleet_status import FleetStatus
 from control.catalog.models import Deployment, Model, Variant
 from control.feed.models import PublishedChange as Published
 from control.feed.selectors import last_record
@@ -59,7 +62,7 @@ PAGES = [
 
 @pytest.fixture(autouse=True)
 def fresh_fleet_view() -> None:
-    fleet_status._poll.cache_clear()
+    fleet_status._latest.until = 0.0
 
 
 @pytest.fixture
@@ -408,3 +411,20 @@ def test_the_first_pages_figures_link_to_what_they_count(operator: Client) -> No
 def test_a_silent_fleet_is_said_to_be_silent(operator: Client, deployment: Deployment) -> None:
     page = operator.get(change_url(deployment)).content.decode()
     assert "the fleet does not respond" in page
+
+
+def test_a_fleet_that_hangs_is_asked_once_for_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = itertools.count()
+    seconds = 1_000_000.0
+
+    def poll() -> FleetStatus:
+        nonlocal seconds
+        seconds += fleet_status.TIMEOUT_SECONDS
+        next(attempts)
+        return FleetStatus(is_down=True)
+
+    monkeypatch.setattr(fleet_status, "_latest", fleet_status._Latest(FleetStatus()))
+    monkeypatch.setattr(fleet_status, "_poll", poll)
+    monkeypatch.setattr(fleet_status, "time", SimpleNamespace(monotonic=lambda: seconds))
+    assert all(fleet_status.fleet_status().is_down for _ in range(5))
+    assert next(attempts) == 1
