@@ -33,6 +33,7 @@ from control.pricing.models import PriceBook
 from serving.contract.codec import encode
 from serving.contract.feed import Change, Page
 from serving.contract.replica import ReplicaRecord
+from tests.fixtures.html_forms import form_to
 from tests.fixtures.organizations import (
     OPERATOR,
     SeededOrganization,
@@ -253,6 +254,37 @@ def test_the_publish_page_shows_old_and_new_and_asks_for_words(
     assert not PriceBook.objects.get(id=book.id).is_published
     operator.post(decide(book, "publish"), empty | {"confirmation": sentence})
     assert PriceBook.objects.get(id=book.id).is_published
+
+
+def test_prices_that_were_changed_meanwhile_are_shown_again(
+    operator: Client, variant: Variant
+) -> None:
+    book = pricing.draft_book(actor=OPERATOR, name="Summer")
+    pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS)
+    url = decide(book, "publish")
+    seen = {"reviewed": operator.get(url).context["form"]["reviewed"].value()}
+    pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS | {"input_nanos": 10**8})
+    moment = {"effective_at_0": "", "effective_at_1": ""}
+    stale = operator.post(url, moment | seen)
+    assert stale.status_code == 409
+    assert "$0.10" in stale.content.decode()
+    assert not PriceBook.objects.get(id=book.id).is_published
+    seen = {"reviewed": stale.context["form"]["reviewed"].value()}
+    assert operator.post(url, moment | seen).status_code == 302
+
+
+def test_a_price_that_was_changed_meanwhile_is_not_deleted(
+    operator: Client, variant: Variant
+) -> None:
+    book = pricing.draft_book(actor=OPERATOR, name="Summer")
+    pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS)
+    form = form_to(operator.get(change_url(book)).content, change_url(book)).values
+    pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS | {"input_nanos": 10**8})
+    stale = operator.post(change_url(book), form | {"prices-0-DELETE": "on"})
+    assert (stale.status_code, book.prices.count()) == (409, 1)
+    again = form_to(stale.content, change_url(book)).values
+    assert operator.post(change_url(book), again | {"prices-0-DELETE": "on"}).status_code == 302
+    assert not book.prices.exists()
 
 
 def test_a_moment_in_the_past_is_an_error_on_the_page(operator: Client, variant: Variant) -> None:
