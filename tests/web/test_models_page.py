@@ -1,5 +1,6 @@
 """The models page shows an organization what it pays itself: its contract's, band by band."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -121,6 +122,6 @@ def test_a_model_runs_while_a_replica_serves_it(
     ]
     replicas = tuple(SimpleNamespace(deployment_id=each.id, state=state) for each in deployments)
     fleet = FleetStatus(replicas, is_down=state == "down")
-    monkeypatch.setattr(fleet_status, "_poll", lambda second: fleet)
+    monkeypatch.setattr(fleet_status, "_latest", fleet_status._Latest(fleet, until=math.inf))
     page = shown(request.getfixturevalue("member"), request.getfixturevalue("org"))
     assert (">Not running<" in page) != is_running

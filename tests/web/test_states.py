@@ -1,6 +1,7 @@
 """A thing's state is told once: lists, counts, pages, buttons and APIs say the same of every state
 of keys, tokens, invitations, webhook endpoints, price books, deployments and credit."""
 
+import math
 import re
 from datetime import timedelta
 from typing import Any
@@ -425,7 +426,7 @@ def test_a_deployments_state(
         for name in FLEETS[state] or ()
     )
     fleet = FleetStatus(replicas, is_down=FLEETS[state] is None)
-    monkeypatch.setattr(fleet_status, "_poll", lambda second: fleet)
+    monkeypatch.setattr(fleet_status, "_latest", fleet_status._Latest(fleet, until=math.inf))
     assert deployment.state(fleet) == state
     assert cell(operator, "catalog/deployment") == [state.label]
     assert str(state.label) in admin_page(operator, deployment)

@@ -1,6 +1,6 @@
 """Rate limits of the organization, its projects and its keys: forms, rows and the page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from control.limits.rate_limits import set_own_limits
 from control.limits.spending import Owner, limit_owners
 from control.organizations.models import Project
 from control.permissions import Permission
+from serving.contract.records import Limits
 from web.console.base import PageContext, console_page
 from web.console.forms import save_edit, status_of
 from web.console.labels import key_name
@@ -130,7 +131,8 @@ class RatesView:
 def rates_view(page: PageContext, form: RateLimitsForm | None = None) -> RatesView:
     """Return the page's context, with the form as it was submitted."""
     owners = limit_owners(page.organization, page.projects)
-    listed = [*_organization_rows(page), *_owner_rows(page, owners)]
+    own = rate_limits.all_own_limits(page.organization)
+    listed = [*_organization_rows(page), *_owner_rows(page, owners, own)]
     uses = read_usage(subject for _, subject in listed)
     rows = [
         RateLimitRow(row.name, row.note, [RateLimitGauge(one) for one in use], row.url)
@@ -141,7 +143,7 @@ def rates_view(page: PageContext, form: RateLimitsForm | None = None) -> RatesVi
         rows=[row for row in rows if row.gauges],
         is_known=all(use.used is not None for each in uses for use in each),
         may_set=page.may(Permission.LIMITS_WRITE),
-        form=form or _form_with_limits(page, owners, page.request.GET.get("owner", "")),
+        form=form or _form_with_limits(owners, own, page.request.GET.get("owner", "")),
     )
 
 
@@ -169,9 +171,8 @@ def _note(row: rate_limits.EffectiveLimits) -> str:
 
 
 def _owner_rows(
-    page: PageContext, owners: Sequence[Owner]
+    page: PageContext, owners: Sequence[Owner], own: Mapping[str, Limits]
 ) -> list[tuple[RateLimitRow, LimitSubject]]:
-    own = rate_limits.all_own_limits(page.organization)
     return [
         (
             RateLimitRow(
@@ -192,10 +193,12 @@ def _kind(owner: Owner) -> str:
     return gettext("Project") if isinstance(owner, Project) else gettext("API key")
 
 
-def _form_with_limits(page: PageContext, owners: Sequence[Owner], owner_id: str) -> RateLimitsForm:
+def _form_with_limits(
+    owners: Sequence[Owner], own: Mapping[str, Limits], owner_id: str
+) -> RateLimitsForm:
     """Return the form with the present limits of an owner, by default of the first project."""
     owner_id = owner_id or next((one.id for one in owners if isinstance(one, Project)), "")
-    limits = rate_limits.own_limits(page.organization, owner_id)
+    limits = own.get(owner_id, Limits())
     figures = {name: getattr(limits, name) for name in RATE_LIMIT_FIELDS}
     return RateLimitsForm(
         owners=_choices(owners), initial={"owner": owner_id, "shown_owner": owner_id, **figures}
@@ -218,7 +221,11 @@ def rates(page: PageContext) -> HttpResponse:
         if save_edit(
             form,
             page.organization.id,
-            lambda: _form_with_limits(page, owners, form.cleaned_data["owner"]),
+            lambda: _form_with_limits(
+                owners,
+                rate_limits.all_own_limits(page.organization),
+                form.cleaned_data["owner"],
+            ),
             lambda: set_own_limits(
                 actor=page.actor,
                 organization=page.organization,

@@ -9,7 +9,7 @@ from django.contrib.admin.options import BaseModelAdmin
 from django.contrib.admin.utils import quote
 from django.contrib.postgres.fields import ArrayField
 from django.db.models import Model
-from django.forms import ModelForm
+from django.forms import BaseInlineFormSet, ModelForm
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
@@ -47,7 +47,10 @@ class VersionedModelForm(VersionedForm, ModelForm):
         cleaned = super().clean()
         row = self.instance
         if not row._state.adding and not self.errors and self.has_changed():
-            lock_edits(getattr(row, "organization_id", None) or row.pk)
+            # The API locks the organization in an address, or else the row.
+            if organization_id := getattr(row, "organization_id", None):
+                lock_edits(organization_id)
+            lock_edits(row.pk)
             self.is_current(type(self)(instance=type(row)._default_manager.get(pk=row.pk)))
         return cleaned
 
@@ -71,8 +74,18 @@ class VersionedAdmin(BaseModelAdmin):
         return [(name, {**options, "fields": (*options["fields"], VERSION)}), *rest]
 
 
+class VersionedFormSet(BaseInlineFormSet):
+    """Forms of rows, of which none may be stale, nor one that is to be deleted."""
+
+    def is_valid(self) -> bool:
+        """Return whether all forms are valid and none was made from another version."""
+        return super().is_valid() and not any(form.is_stale for form in self.initial_forms)
+
+
 class VersionedInline(VersionedAdmin, TabularInline):
     """A table of rows that are changed on the page of another row."""
+
+    formset = VersionedFormSet
 
 
 class ReadOnlyInline(TabularInline):

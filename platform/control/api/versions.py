@@ -63,12 +63,15 @@ def versioned(changes: type[Serializer[Any]], *, part: str = "") -> Callable[[Vi
 
         @wraps(edit)
         def change(self: Any, request: Request, *args: Any, **kwargs: Any) -> Response:
+            stale = None
             with transaction.atomic():
                 lock_edits(kwargs.get("organization_id") or ",".join(kwargs.values()))
-                sent = request.headers.get("If-Match", ANY)
+                sent = request.headers.get(IF_MATCH.name, ANY)
                 if sent.strip() != ANY:
-                    _require_match(sent, editable(get(self, request, *args, **kwargs).data))
-                return tagged(edit(self, request, *args, **kwargs))
+                    stale = _mismatch(sent, editable(get(self, request, *args, **kwargs).data))
+                if stale is None:
+                    return tagged(edit(self, request, *args, **kwargs))
+            raise stale  # after the commit: what the error shows may be in the audit log
 
         view.get, view.is_versioned = read, True
         setattr(view, name, change)
@@ -77,12 +80,13 @@ def versioned(changes: type[Serializer[Any]], *, part: str = "") -> Callable[[Vi
     return decorate
 
 
-def _require_match(header: str, values: Mapping[str, Any]) -> None:
-    """Raise StaleVersion unless one of the header's tags is of these values.
+def _mismatch(header: str, values: Mapping[str, Any]) -> StaleVersion | None:
+    """Return an error unless one of the header's tags is of these values.
 
     Proxies that compress a response mark its tag as weak, which changes nothing here.
     """
     tags = [tag.removeprefix("W/").strip('"') for tag in parse_etags(header)] or [""]
     changes = [changed_fields(tag, values) for tag in tags]
-    if all(changes):
-        raise StaleVersion({name: values[name] for name in changes[0]}, version_of(values))
+    if not all(changes):
+        return None
+    return StaleVersion({name: values[name] for name in changes[0]}, version_of(values))

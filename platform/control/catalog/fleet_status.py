@@ -4,7 +4,6 @@ import time
 import urllib.request
 from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
 
 from django.conf import settings
 from django.utils.translation import gettext
@@ -14,6 +13,8 @@ from serving.contract.feed import Page
 from serving.contract.replica import ReplicaRecord
 
 TIMEOUT_SECONDS = 1.0
+FRESH_SECONDS = 1.0
+DOWN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +36,28 @@ class FleetStatus:
         return ", ".join(f"{count} {state}" for state, count in states.items()) or gettext("none")
 
 
+@dataclass(slots=True)
+class _Latest:
+    """The latest status and how long it is used, as `time.monotonic` tells."""
+
+    status: FleetStatus
+    until: float = 0.0
+
+
+_latest = _Latest(FleetStatus(is_down=True))
+
+
 def fleet_status() -> FleetStatus:
-    """Return the fleet's current status, requested at most once a second."""
-    return _poll(int(time.monotonic()))
+    """Return the fleet's current status, requested once a second at most, or every few seconds
+    while it does not respond: each attempt may take TIMEOUT_SECONDS."""
+    if time.monotonic() >= _latest.until:
+        _latest.status = _poll()
+        seconds = DOWN_SECONDS if _latest.status.is_down else FRESH_SECONDS
+        _latest.until = time.monotonic() + seconds
+    return _latest.status
 
 
-@lru_cache(maxsize=1)
-def _poll(second: int) -> FleetStatus:
+def _poll() -> FleetStatus:
     request = urllib.request.Request(  # noqa: S310 - the operator's own http address
         f"{settings.CONFIG.fleet_url}/replicas?after=0",
         headers={"Authorization": f"Bearer {settings.CONFIG.credential}"},

@@ -1,5 +1,6 @@
 """The requirements of a variant before customers may use it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -91,16 +92,30 @@ def _price_problem(variant: Variant, at: datetime) -> str:
         book__cancelled_at__isnull=True,
         book__effective_at__lte=at,
     )
-    return "" if in_force.exists() else gettext("It has no price in force in the default tier.")
+    if _covers_audience(variant, in_force.values_list("book__organization_id", flat=True)):
+        return ""
+    return gettext("It has no price in force in the default tier for everyone who can use it.")
 
 
 def _deployment_problem(variant: Variant) -> str:
     deployments = list(selectors.deployments(variant))
-    if not deployments:
-        return gettext("It has no deployment.")
+    if not _covers_audience(variant, [each.dedicated_to_id for each in deployments]):
+        return gettext("It has no deployment for everyone who can use it.")
     fleet = fleet_status()
-    states = {replica.state for each in deployments for replica in fleet.of(each.id)}
-    if states & SERVING_STATES:
+    serving = [
+        each.dedicated_to_id
+        for each in deployments
+        if any(replica.state in SERVING_STATES for replica in fleet.of(each.id))
+    ]
+    if _covers_audience(variant, serving):
         return ""
     replicas = "; ".join(fleet.summary(each.id) for each in deployments)
     return gettext("No replica of it is ready (replicas: %(replicas)s).") % {"replicas": replicas}
+
+
+def _covers_audience(variant: Variant, owners: Iterable[str | None]) -> bool:
+    """Tell whether things of these organizations, None for everyone's, serve all who can use the
+    model."""
+    covered = set(owners)
+    audience = variant.model.organization_ids
+    return None in covered or (audience is not None and covered.issuperset(audience))

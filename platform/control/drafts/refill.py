@@ -25,7 +25,7 @@ class RefilledPage:
     is_filled: bool = False
     """Whether the form has fields that a person types or chooses."""
     unfilled: Fields = field(default_factory=dict)
-    """What was typed and has no place on the page, such as a row that was added to it."""
+    """Typed values that have no place on the page, such as a row that was added to it."""
     secrets: tuple[str, ...] = ()
     """Labels of the fields that were not kept."""
 
@@ -64,7 +64,7 @@ class _FoundForm:
     """A form, the replacements in the page that fill it, and how many of the fields it has."""
 
     values: dict[str, list[str]]
-    """What is not filled in yet."""
+    """The values that are not filled in yet."""
     edits: list[tuple[int, int, str]] = field(default_factory=list)
     known_count: int = 0
     is_other: bool = False

@@ -183,7 +183,8 @@ class PriceBookAdmin(OperatorAdmin):
 
 
 class PublishForm(forms.Form):
-    """The effective time of a book, and the phrase that confirms unusual prices."""
+    """The effective time of a book, the phrase that confirms unusual prices, and the version of the
+    prices that the page shows."""
 
     effective_at = forms.SplitDateTimeField(
         label=_("Effective at"),
@@ -194,6 +195,16 @@ class PublishForm(forms.Form):
     confirmation = forms.CharField(
         label=_("Confirmation"), required=False, widget=UnfoldAdminTextInputWidget
     )
+
+    reviewed = forms.CharField(required=False, widget=forms.HiddenInput)
+    FIELDS = ("effective_at", "confirmation")
+
+    def show(self, version: str) -> None:
+        """Have the page send the version of the prices that it shows."""
+        self.initial["reviewed"] = version
+        if self.is_bound:
+            self.data = self.data.copy()
+            self.data["reviewed"] = version
 
     def ask_for(self, phrase: str) -> None:
         """Show the phrase to type."""
@@ -206,14 +217,18 @@ class PublishForm(forms.Form):
 def publish_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> HttpResponse:
     """Show old and new prices side by side; on POST, publish the book."""
     form = PublishForm(request.POST or None, initial={"effective_at": book.effective_at})
+    is_stale = False
     if request.method == "POST" and form.is_valid():
         try:
             services.publish_book(actor=operator(request), book=book, **form.cleaned_data)
         except ServiceError as error:
-            form.add_error(error.param if error.param in form.fields else None, error.message)
+            is_stale = error.code == "stale_version"
+            form.add_error(error.param if error.param in form.FIELDS else None, error.message)
         else:
             return _done(request, book, gettext("%(book)s is published."))
-    changes = _changes(book, form)
+    prices = list(selectors.prices(book))
+    form.show(services.prices_version(prices))
+    changes = _changes(book, prices, form)
     if unusual := [change for change in changes if change.is_unusual]:
         form.ask_for(confirmation_phrase(book, unusual))
     else:
@@ -223,10 +238,12 @@ def publish_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Ht
     title = gettext("Publish %(book)s") % {"book": book}
     shown = examples(unusual or changes)[:EXAMPLES_SHOWN]
     words = " ".join([audience(book), *shown, warning])
-    return decision_page(
+    page = decision_page(
         admin, request, book, title=title, form=form, table=table, words=words,
         button=gettext("Publish"),
     )  # fmt: skip
+    page.status_code = 409 if is_stale else 200
+    return page
 
 
 def cancel_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> HttpResponse:
@@ -270,9 +287,9 @@ def audience(book: PriceBook) -> str:
     return words % {"name": book.organization, "time": time}
 
 
-def _changes(book: PriceBook, form: PublishForm) -> list[PriceChange]:
+def _changes(book: PriceBook, prices: list[Price], form: PublishForm) -> list[PriceChange]:
     chosen = form.cleaned_data.get("effective_at") if form.is_bound else book.effective_at
-    return changes_in(book, selectors.prices(book), chosen or timezone.now())
+    return changes_in(book, prices, chosen or timezone.now())
 
 
 def _done(request: HttpRequest, book: PriceBook, words: str) -> HttpResponse:

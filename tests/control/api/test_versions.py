@@ -8,11 +8,12 @@ from django.conf import settings
 from django.test import Client
 
 from control.api_keys.models import ApiKey
+from control.audit.models import AuditEvent
 from tests.fixtures.database import let_transaction_last
 from tests.fixtures.furnished import furnish
 from tests.fixtures.openapi import openapi_document
 from tests.fixtures.operations import ADMIN, AUTO_TOP_UP, ORGANIZATION
-from tests.fixtures.operator_tokens import make_operator, make_token
+from tests.fixtures.operator_tokens import bearer_client, make_operator, make_token
 from tests.fixtures.organizations import make_organization
 from tests.fixtures.paying import in_place_of_stripe
 
@@ -119,3 +120,23 @@ def test_a_use_of_a_key_does_not_make_its_version_stale(api) -> None:
     version = api(label, {"name": "Old"}).headers["etag"]
     ApiKey.objects.update(last_used_at="2026-01-01T00:00:00Z")
     assert api(label, {"name": "New"}, if_match=version).status_code == 200
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("part", ["", "/terms"])
+def test_a_stale_change_of_a_customer_is_a_view_of_it(part: str) -> None:
+    organization = make_organization().organization
+    operator = make_operator()
+    path = f"{ADMIN}/organizations/{organization.id}{part}"
+
+    def change(*permissions: str) -> Any:
+        secret = make_token(operator, permissions)[1]
+        return bearer_client(secret).patch(
+            path, {}, content_type="application/json", headers={"if-match": '"stale"'}
+        )
+
+    write = "finance:write" if part else "customers:write"
+    assert change(write).status_code == 403
+    assert not AuditEvent.objects.filter(action="organization.viewed_by_operator").exists()
+    assert change(write, "platform:read").status_code == 409
+    assert AuditEvent.objects.filter(action="organization.viewed_by_operator").count() == 1

@@ -14,6 +14,7 @@ from control.catalog import publication, services
 from control.catalog.fleet_status import FleetStatus
 from control.catalog.models import Deployment, Variant
 from control.catalog.publication import RequirementsMissing
+from control.organizations.models import Organization
 from control.pricing import services as pricing
 from serving.contract.replica import ReplicaRecord, State
 from tests.fixtures.operator_tokens import METERS, bearer_client, make_operator, make_token
@@ -21,6 +22,7 @@ from tests.fixtures.organizations import (
     OPERATOR,
     make_deployment,
     make_model,
+    make_organization,
     make_variant,
     quality_report,
 )
@@ -60,8 +62,8 @@ def variant(db: None) -> Variant:
     return make_variant(parent.model, "int8", parent=parent)
 
 
-def price(variant: Variant) -> None:
-    book = pricing.draft_book(actor=OPERATOR, name="Prices")
+def price(variant: Variant, customer: Organization | None = None) -> None:
+    book = pricing.draft_book(actor=OPERATOR, name="Prices", organization=customer)
     pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS)
     pricing.publish_book(actor=OPERATOR, book=book)
 
@@ -149,6 +151,21 @@ def test_a_price_counts_while_it_is_in_force(variant: Variant, fleet: Fleet) -> 
     )
     with pytest.raises(RequirementsMissing, match="no price in force"):
         publish(variant)
+
+
+@pytest.mark.parametrize("audience", ["everyone", "both", "one"])
+def test_what_one_customer_has_serves_nobody_else(
+    variant: Variant, fleet: Fleet, audience: str
+) -> None:
+    furnish(variant, fleet, without="price")
+    one, other = (make_organization(name).organization for name in ("One", "Other"))
+    price(variant, one)
+    Deployment.objects.update(dedicated_to=one)
+    ids = {"everyone": None, "both": [one.id, other.id], "one": [one.id]}[audience]
+    services.update_model(actor=OPERATOR, model=variant.model, changes={"organization_ids": ids})
+    variant.refresh_from_db()
+    missing = [each.code for each in publication.requirements(variant) if not each.is_met]
+    assert missing == ([] if audience == "one" else ["price", "deployment"])
 
 
 @pytest.mark.parametrize("need", ["", *NEEDS])
