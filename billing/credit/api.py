@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing.credit import selectors
-from billing.credit.credits import Credit, credit_of, open_credit
+from billing.credit.credits import Credit, credit_by_grant
 from billing.credit.models import CreditGrant, GrantKind, GrantState
 from billing.credit.selectors import LimitStatus
 from billing.credit.services.grants import GRANT_MAX_NANOS, KEY_MAX, grant_credit
@@ -229,5 +229,6 @@ def with_credit(organization_id: str, grants: Sequence[CreditGrant]) -> Sequence
 
 def page_credit(organization_id: str, grants: Sequence[CreditGrant]) -> list[Credit]:
     """Return the credit of a page of an organization's grants."""
-    now = timezone.now()
-    return credit_of(grants, open_credit([organization_id], now)[organization_id], now)
+    found = credit_by_grant(organization_id, [one.id for one in grants], timezone.now())
+    by_id = {one.grant.id: one for one in found}
+    return [by_id[one.id] for one in grants]

@@ -4,10 +4,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from django.db.models import Q
+
 from billing.credit.models import CreditGrant, GrantKind, GrantState
-from billing.credit.selectors import balances_nanos
+from billing.credit.selectors import balance_nanos, balances_nanos
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
+_OPEN = Q(account__balance_nanos__lt=0)
+_NEWEST_FIRST = CreditGrant.objects.select_related("account").order_by("-granted_at", "-id")
 SECOND = timedelta(seconds=1)
 DAY_SECONDS = 86_400
 
@@ -41,20 +45,20 @@ def open_credit(organization_ids: Collection[str], now: datetime) -> dict[str, l
     """Return the credit of each organization of which the ledger has something left, newest first,
     exact at once. Read in two queries."""
     found: dict[str, list[CreditGrant]] = {each: [] for each in organization_ids}
-    rows = CreditGrant.objects.filter(organization_id__in=found, account__balance_nanos__lt=0)
-    for grant in rows.select_related("account").order_by("-granted_at", "-id"):
+    for grant in _NEWEST_FIRST.filter(_OPEN, organization_id__in=found):
         found[grant.organization_id].append(grant)
     balances = balances_nanos(found)
     return {each: _credit(grants, balances.get(each, 0), now) for each, grants in found.items()}
 
 
-def credit_of(
-    grants: Iterable[CreditGrant], opened: Iterable[Credit], now: datetime
+def credit_by_grant(
+    organization_id: str, grants: Iterable[str], now: datetime, *, balance: int | None = None
 ) -> list[Credit]:
-    """Return the credit of some grants of an organization, in their order. `opened` is its open
-    credit."""
-    known = {one.grant.id: one for one in opened}
-    return [known.get(one.id) or Credit(one, 0, one.state(now, 0)) for one in grants]
+    """Return an organization's open credit and that of the grants with these ids, newest first.
+    `balance` is its balance in nano-dollars, where the caller knows it already."""
+    mine = _NEWEST_FIRST.filter(organization_id=organization_id)
+    found = list(mine.filter(_OPEN | Q(id__in=grants)))
+    return _credit(found, balance_nanos(organization_id) if balance is None else balance, now)
 
 
 def _credit(grants: Sequence[CreditGrant], balance: int, now: datetime) -> list[Credit]:

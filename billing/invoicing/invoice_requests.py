@@ -39,10 +39,12 @@ def request_invoice(
 ) -> None:
     """Ask the operator, by email, for an invoice of so much credit. The same key asks once.
 
-    Raises TooManyRequests after A_DAY in a day, Conflict where the key asked for something else
-    or the operator has no address.
+    Raises TooManyRequests after A_DAY in a day, Conflict where payments go through Stripe, the key
+    asked for something else, or the operator has no address.
     """
     require(actor, organization.id, Permission.BILLING_WRITE)
+    if settings.CONFIG.stripe is not None:
+        raise Conflict(gettext("Invoices can't be requested any more. Add credits here instead."))
     organization = locked_organization(organization.id)
     details = {"amount_cents": amount_cents, "note": note}
     asked = _recent_requests(organization.id)
@@ -91,12 +93,6 @@ def request_invoice(
         organization_id=organization.id,
         now=now,
     )
-
-
-def require_bank_transfer() -> None:
-    """Raise Conflict where payments go through Stripe."""
-    if settings.CONFIG.stripe is not None:
-        raise Conflict(gettext("Add credits on the Billing page: it takes payments."))
 
 
 def _recent_requests(organization_id: str) -> list[AuditEvent]:

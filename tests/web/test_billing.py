@@ -359,6 +359,13 @@ def test_without_stripe_billing_leads_to_the_operator(
     assert (other.status_code, "another invoice" in other.content.decode()) == (400, True)
 
 
+def test_with_stripe_no_invoice_is_requested(
+    member: Client, org: SeededOrganization, stripe: StripeDouble
+) -> None:
+    late = member.post(url(org, "billing_request_invoice"), INVOICE)
+    assert (late.status_code, "requested any more" in late.content.decode()) == (400, True)
+
+
 def test_requests_for_invoices_are_bounded_and_nothing_typed_is_lost(
     member: Client, org: SeededOrganization, settings
 ) -> None:

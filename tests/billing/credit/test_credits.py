@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.credit.credits import Credit, credit_of, forecast, open_credit
+from billing.credit.credits import Credit, credit_by_grant, forecast, open_credit
 from billing.credit.models import CreditGrant, GrantKind, GrantState
 from billing.credit.selectors import balance_nanos, grants
 from billing.credit.services.grants import expire_grants, reverse_grant
@@ -22,8 +22,8 @@ integration = [pytest.mark.integration, pytest.mark.django_db]
 def states(customer, now=NOW):
     return {
         one.grant.reason: (one.state.value, one.remaining_nanos)
-        for one in credit_of(
-            grants(customer.organization), open_credit([customer.id], now)[customer.id], now
+        for one in credit_by_grant(
+            customer.id, grants(customer.organization).values_list("id", flat=True), now
         )
     }
 
@@ -74,6 +74,16 @@ class TestCredits:
         assert states(customer, ends_at)["expires"] == ("expired", 10)
         assert expire_grants(now=ends_at + DAY) == 2
         assert states(customer, ends_at + DAY) == before | {"expires": ("expired", 0)}
+
+    def test_grants_that_are_used_up_are_not_read(self, customer, django_assert_num_queries):
+        give_credit(customer, 10)
+        charge_to(customer, 10)
+        follow(customer, 10)
+        settle(customer)
+        last = give_credit(customer, 5)
+        with django_assert_num_queries(2):
+            [found] = open_credit([customer.id], NOW)[customer.id]
+        assert (found.grant.id, found.remaining_nanos) == (last.id, 5)
 
     def test_a_debt_leaves_nothing(self, customer):
         give_credit(customer, 10)

@@ -78,6 +78,19 @@ async def test_nothing_is_told_of_an_unknown_key(stack: Stack) -> None:
     assert [told.status for told in stack.control.failed_requests] == [404]
 
 
+async def test_a_gateway_leaves_though_its_failed_requests_are_refused(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused() -> None:
+        raise CallFailed("no", 500)
+
+    await eventually(lambda: bool(stack.control.gateways))
+    monkeypatch.setattr(stack.gateway.failed_requests, "send", refused)
+    await stack.stop_gateway()
+    assert not stack.control.gateways
+    await stack.start_gateway()
+
+
 class Control:
     """What a log tells control, which may be away."""
 

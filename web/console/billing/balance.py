@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from billing.alerts.selectors import nanos_per_day
-from billing.credit.credits import Credit, credit_of, forecast, open_credit
+from billing.credit.credits import Credit, credit_by_grant, forecast
 from billing.credit.selectors import LimitStatus, funds, grants, owed_nanos
 from control.organizations.models import Organization
 
@@ -29,10 +29,9 @@ class BalanceForecast:
 def balance_forecast(organization: Organization, now: datetime) -> BalanceForecast:
     """Return an organization's balance and forecast, and its latest credit, active first."""
     money, per_day_nanos = funds(organization, now), nanos_per_day(organization, now)
-    left = open_credit([organization.id], now)[organization.id]
-    latest = credit_of(grants(organization)[:CREDITS_MAX], left, now)
-    active = [one for one in left if one.is_active]
-    ahead = forecast(active, per_day_nanos, now)
+    latest = grants(organization).values_list("id", flat=True)[:CREDITS_MAX]
+    credits = credit_by_grant(organization.id, latest, now, balance=money.balance_nanos)
+    ahead = forecast(credits, per_day_nanos, now)
     return BalanceForecast(
         balance_nanos=money.balance_nanos,
         held_nanos=money.held_nanos,
@@ -41,5 +40,5 @@ def balance_forecast(organization: Organization, now: datetime) -> BalanceForeca
         per_day_nanos=per_day_nanos,
         days=ahead.days,
         unused_nanos=ahead.unused_nanos,
-        credits=[*active, *(one for one in latest if not one.is_active)][:CREDITS_MAX],
+        credits=sorted(credits, key=lambda one: not one.is_active)[:CREDITS_MAX],
     )

@@ -12,7 +12,7 @@ from django.utils.translation import gettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
-from billing.invoicing.invoice_requests import request_invoice, require_bank_transfer
+from billing.invoicing.invoice_requests import request_invoice
 from billing.invoicing.selectors import billing_profile, default_legal_entity
 from billing.payments import selectors, syncing
 from billing.payments.errors import NotThere, StripeAway
@@ -149,7 +149,6 @@ def billing_code(page: PageContext) -> HttpResponse:
 @console_page("billing")
 def billing_request_invoice(page: PageContext) -> HttpResponse:
     """Ask the operator for an invoice, where payments come by bank transfer."""
-    require_bank_transfer()
     form = InvoiceRequestForm(page.request.POST)
     if form.is_valid() and apply_or_form_error(
         form,
