@@ -5,7 +5,9 @@ from itertools import product
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from control.accounts.models import User
 from control.api_keys.models import ApiKey, Scope
@@ -218,6 +220,33 @@ def test_a_change_of_a_large_group_records_who_came_and_went(
     }
     caller.patch(group, {"op": "remove", "path": f'members[value eq "{ids[0]}"]'})
     assert AuditEvent.objects.filter(action="scim.group_updated").count() == 1
+
+
+def test_a_change_of_a_large_group_costs_what_changes(caller: Caller) -> None:
+    first, *others, last = (caller.add(f"p{n}@acme.example")["id"] for n in range(8))
+    groups = [caller.group("Small", first)["id"], caller.group("Large", first, *others)["id"]]
+    operation = {"op": "add", "path": "members", "value": [{"value": last}]}
+    counts = []
+    for group in groups:
+        with CaptureQueriesContext(connection) as queries:
+            caller.patch(f"/Groups/{group}", operation)
+        counts.append(len(queries))
+    assert counts[0] == counts[1]
+
+
+def test_a_new_name_of_a_group_changes_its_members_roles(
+    acme: SeededOrganization, caller: Caller
+) -> None:
+    set_role_mapping(
+        actor=acme.actor, organization=acme.organization, role_claim="",
+        role_map={"IT": "admin"}, default_role="viewer",
+    )  # fmt: skip
+    path = f"/Groups/{caller.group('Eng', caller.add('grace@acme.example')['id'])['id']}"
+    assert role_of(acme, "grace@acme.example") == "viewer"
+    caller.patch(path, {"op": "replace", "path": "displayName", "value": "IT"})
+    assert role_of(acme, "grace@acme.example") == "admin"
+    caller.call("delete", path)
+    assert role_of(acme, "grace@acme.example") == "viewer"
 
 
 def test_the_last_owner_stays(acme: SeededOrganization, caller: Caller) -> None:
