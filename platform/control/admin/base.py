@@ -79,7 +79,9 @@ class VersionedFormSet(BaseInlineFormSet):
 
     def is_valid(self) -> bool:
         """Return whether all forms are valid and none was made from another version."""
-        return super().is_valid() and not any(form.is_stale for form in self.initial_forms)
+        return super().is_valid() and not any(
+            isinstance(form, VersionedForm) and form.is_stale for form in self.initial_forms
+        )
 
 
 class VersionedInline(VersionedAdmin, TabularInline):

@@ -1,13 +1,13 @@
 """The operators' price books: edited in dollars per million tokens, published, cancelled."""
 
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.db.models import QuerySet
 from django.forms import BaseInlineFormSet, ModelForm
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
@@ -203,7 +203,7 @@ class PublishForm(forms.Form):
         """Have the page send the version of the prices that it shows."""
         self.initial["reviewed"] = version
         if self.is_bound:
-            self.data = self.data.copy()
+            self.data = cast(QueryDict, self.data).copy()
             self.data["reviewed"] = version
 
     def ask_for(self, phrase: str) -> None:
