@@ -177,6 +177,12 @@ class Actor:
         """Return the platform itself as an actor, such as a seed or a schedule."""
         return cls("system", "", name, operator_role=OperatorRole.OWNER)
 
+    def in_log_of(self, organization_id: str) -> "Actor":
+        """Return the actor as an organization's audit log may name it: another organization's
+        identity provider without the id, which is that organization's."""
+        is_elsewhere = self.organization_id not in (None, organization_id)
+        return replace(self, id="") if self.kind == "system" and is_elsewhere else self
+
     @property
     def person_id(self) -> str | None:
         """The id of the user who acts, directly or with an API key."""

@@ -2,9 +2,9 @@
 sign-in, so that a stolen or forgotten session cannot perform them. Operators' sessions end within
 half a day.
 
-A form that needs a new proof is kept in the session while the user reauthenticates, and is then
-carried out. It waits for that one proof only, and for a few minutes; after that its page shows it
-again (`control.drafts`).
+A form that needs a new proof is kept in the session, encrypted, while the user reauthenticates,
+and is then carried out. It waits for that one proof only, and for a few minutes; after that its
+page shows it again (`control.drafts`).
 """
 
 import time
@@ -25,6 +25,7 @@ from django.shortcuts import redirect
 from django.urls import resolve, reverse
 from django.utils.deprecation import MiddlewareMixin
 
+from control import encryption
 from control.drafts.origin import origin_of, page_of_form
 from control.drafts.services import keep_draft
 from control.error_pages import service_unavailable
@@ -34,6 +35,7 @@ RECENT = timedelta(minutes=15)
 """The time for which a sign-in or reauthentication is recent."""
 KEPT = timedelta(minutes=5)
 """The time that a form waits for a reauthentication."""
+PURPOSE = "a form that waits for a reauthentication"
 OPERATOR_SESSION = timedelta(hours=12)
 SIGNED_IN_AT = "signed_in_at"
 
@@ -59,7 +61,7 @@ def ask(request: HttpRequest, back: str) -> HttpResponseRedirect:
     form = {
         "path": request.path_info,
         "query": request.GET.urlencode(),
-        "form": request.POST.urlencode(),
+        "form": encryption.encrypt(request.POST.urlencode(), purpose=PURPOSE),
         "back": back,
         "at": time.time(),
     }
@@ -78,9 +80,13 @@ def carry_out(request: HttpRequest, state: dict[str, Any]) -> HttpResponseBase:
     is_for_this_form = get_next_redirect_url(request) == state["back"]
     if not is_for_this_form or time.time() - state["at"] > KEPT.total_seconds():
         return redirect(get_next_redirect_url(request) or state["back"])
+    try:
+        form = encryption.decrypt(state["form"], purpose=PURPOSE)
+    except encryption.DecryptionError:
+        return redirect(state["back"])
     request.path = request.path_info = state["path"]
     request.META["QUERY_STRING"] = state["query"]
-    request.GET, request.POST = QueryDict(state["query"]), QueryDict(state["form"])
+    request.GET, request.POST = QueryDict(state["query"]), QueryDict(form)
     match = request.resolver_match = resolve(state["path"])
     response: HttpResponseBase = match.func(request, *match.args, **match.kwargs)
     return response

@@ -95,6 +95,22 @@ class User(AbstractBaseUser, PermissionsMixin):
         return self.is_active and operator_can(self.operator_role, Permission.PLATFORM_READ)
 
 
+class FormerAddress(models.Model):
+    """An address that a person gave up, by which stored emails and invitations are theirs until
+    then: later ones belong to the address's next holder."""
+
+    user = models.ForeignKey(User, models.CASCADE, related_name="former_addresses")
+    email = models.EmailField(max_length=EMAIL_MAX)
+    until = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "accounts_former_address"
+        indexes = [models.Index(fields=["email", "until"], name="former_address_by_email")]
+
+    def __str__(self) -> str:
+        return self.email
+
+
 class Argon2Hasher(Argon2PasswordHasher):
     """Argon2id at OWASP's minimum (19 MiB, two passes), which takes 20 ms of a core.
 

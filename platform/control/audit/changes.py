@@ -17,6 +17,7 @@ ANY, NEVER, NO_LIMIT, OFF = _("any"), _("never"), _("no limit"), _("off")
 LABELS: "dict[str, StrOrPromise]" = {
     "accuracy": _("Accuracy"),
     "address": _("Address"),
+    "address_changed": _("Email changed"),
     "alert_percents": _("Alerts at"),
     "allowed_models": _("Allowed models"),
     "allowed_networks": _("Allowed networks"),

@@ -8,9 +8,11 @@ from enum import StrEnum
 
 from django.apps import apps
 from django.contrib.sessions.models import Session
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Model, QuerySet
 
+from control.accounts.addresses import sent_to
 from control.accounts.models import User
+from control.mail.delivery import message_id
 from control.mail.models import StoredEmail
 from control.mail.services import KIND as MAIL
 from control.operators.models import OperatorInvitation
@@ -46,6 +48,8 @@ STORED_DATA = (
     StoredData(
         "account.EmailAddress", "user", ("email", "verified", "primary"), RetentionRule.DELETED
     ),
+    # After the addresses: deleting them adds rows here.
+    StoredData("accounts.FormerAddress", "user", ("email", "until"), RetentionRule.DELETED),
     StoredData(
         "mfa.Authenticator", "user", ("type", "created_at", "last_used_at"), RetentionRule.DELETED
     ),
@@ -138,12 +142,6 @@ def inventory() -> Iterator[StoredData]:
     return (each for each in STORED_DATA if each.table.partition(".")[0] in apps.app_configs)
 
 
-def addresses(person: User) -> set[str]:
-    """Return every address of a person, in lower case."""
-    emails = person.emailaddress_set.values_list("email", flat=True)  # type: ignore[attr-defined]
-    return {person.email.lower(), *(each.lower() for each in emails)}
-
-
 def sessions(person: User, now: datetime) -> list[Session]:
     """Return a person's open sessions. It reads all open sessions: only their encoded data names
     the user."""
@@ -153,21 +151,16 @@ def sessions(person: User, now: datetime) -> list[Session]:
 
 def invitations(person: User) -> list[QuerySet[Invitation] | QuerySet[OperatorInvitation]]:
     """Return the organization and operator invitations to a person's addresses."""
-    is_theirs = Q(email__in=addresses(person))
+    is_theirs = sent_to(person, "email", "created_at")
     return [Invitation.objects.filter(is_theirs), OperatorInvitation.objects.filter(is_theirs)]
 
 
 def outbox_mails(person: User) -> QuerySet[OutboxMessage]:
     """Return the emails to a person that are pending, or kept for a while after delivery."""
-    is_theirs = Q()
-    for each in addresses(person):
-        is_theirs |= Q(payload__to__iexact=each)
-    return OutboxMessage.objects.filter(is_theirs, kind=MAIL)
+    return OutboxMessage.objects.filter(sent_to(person, "payload__to", "created_at"), kind=MAIL)
 
 
 def stored_emails(person: User) -> QuerySet[StoredEmail]:
     """Return the emails to a person in the platform's own mailbox."""
-    is_theirs = Q()
-    for each in addresses(person):
-        is_theirs |= Q(sent_to__iexact=each)
-    return StoredEmail.objects.filter(is_theirs)
+    ids = [message_id(each.kind, each.key) for each in outbox_mails(person).only("kind", "key")]
+    return StoredEmail.objects.filter(message_id__in=ids)

@@ -60,7 +60,10 @@ def build_message(delivery: Delivery) -> EmailMultiAlternatives:
         subject=content.subject,
         body=content.text,
         to=[payload["to"]],
-        headers={"Message-ID": message_id(delivery), "Auto-Submitted": "auto-generated"},
+        headers={
+            "Message-ID": message_id(delivery.kind, delivery.key),
+            "Auto-Submitted": "auto-generated",
+        },
         alternatives=[(content.html, "text/html")],
     )
     if "attachment_kind" in payload:
@@ -69,9 +72,9 @@ def build_message(delivery: Delivery) -> EmailMultiAlternatives:
     return mail
 
 
-def message_id(delivery: Delivery) -> str:
-    """Return the id by which a mail server recognizes a repeated email."""
-    mark = hashlib.sha256(f"{delivery.kind} {delivery.key}".encode()).hexdigest()[:32]
+def message_id(kind: str, key: str) -> str:
+    """Return the id of an outbox message's email, by which a mail server recognizes a repeat."""
+    mark = hashlib.sha256(f"{kind} {key}".encode()).hexdigest()[:32]
     return f"<{mark}@{settings.CONFIG.console_host}>"
 
 

@@ -21,7 +21,7 @@ def _record(
     organization_ids = [row.organization_id for row in selectors.memberships(user)]
     for organization_id in organization_ids or [""]:
         audit.record(
-            actor=by,
+            actor=by.in_log_of(organization_id),
             action=action,
             target_kind="user",
             target_id=user.id,

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 
@@ -91,9 +91,7 @@ def revoke_invitation(*, actor: Actor, invitation: Invitation) -> None:
     now, invitation = timezone.now(), selectors.locked_invitation(invitation.id)
     if (state := invitation.state(now)) in (InvitationState.USED, InvitationState.WITHDRAWN):
         raise Conflict(f"The invitation to {invitation.email} is {state} already.")
-    invitation.revoked_at = now
-    invitation.save(update_fields=["revoked_at"])
-    _record(actor, "member.invitation_revoked", "invitation", invitation, **_terms(invitation))
+    _withdraw(actor, invitation, now)
 
 
 @transaction.atomic
@@ -164,27 +162,41 @@ def require_acceptable(invitation: Invited | None, user: User, now: datetime) ->
 @transaction.atomic
 def readdress_invitations(*, actor: Actor, before: str, after: str) -> None:
     """Send the open invitations of a person, in any organization, along to their new address: the
-    old one may soon be somebody else's. They are withdrawn where the new address has one, or is a
-    member's."""
+    old one may soon be somebody else's. They are withdrawn where the new address is a member's, or
+    has an invitation that can be accepted."""
     now = timezone.now()
     rows = Invitation.objects.select_for_update(of=("self",), no_key=True)
     rows = rows.filter(email=before, accepted_at__isnull=True, revoked_at__isnull=True)
     for invitation in rows.select_related("organization").order_by("id"):
         organization = invitation.organization
-        is_invited = selectors.open_invitations(organization).filter(email=after).exists()
-        if is_invited or selectors.is_member(organization, after):
-            invitation.revoked_at = now
-            invitation.save(update_fields=["revoked_at"])
-            _record(
-                actor, "member.invitation_revoked", "invitation", invitation, **_terms(invitation)
-            )
+        expired = selectors.expired_invitation(organization, after, now)
+        if expired is not None:
+            _withdraw(actor, expired, now)
+        if selectors.is_member(organization, after) or not _readdress(invitation, after):
+            _withdraw(actor, invitation, now)
             continue
-        invitation.email = after
-        invitation.save(update_fields=["email"])
         _record(
             actor, "member.invitation_readdressed", "invitation", invitation,
-            before={"email": before}, after={"email": after},
+            **_terms(invitation), address_changed=True,
         )  # fmt: skip
+
+
+def _readdress(invitation: Invitation, email: str) -> bool:
+    """Give an invitation another address; return whether that had no open one."""
+    before, invitation.email = invitation.email, email
+    try:
+        with transaction.atomic():
+            invitation.save(update_fields=["email"])
+    except IntegrityError:
+        invitation.email = before
+        return False
+    return True
+
+
+def _withdraw(actor: Actor, invitation: Invitation, now: datetime) -> None:
+    invitation.revoked_at = now
+    invitation.save(update_fields=["revoked_at"])
+    _record(actor, "member.invitation_revoked", "invitation", invitation, **_terms(invitation))
 
 
 @transaction.atomic
@@ -326,7 +338,7 @@ def _record(
     actor: Actor, action: str, kind: str, target: Invitation | Membership, **details: Any
 ) -> None:
     audit.record(
-        actor=actor,
+        actor=actor.in_log_of(target.organization_id),
         action=action,
         target_kind=kind,
         target_id=target.id,

@@ -26,8 +26,9 @@ def change_address(*, actor: Actor, organization: Organization, user: User, emai
     sessions stay. Open invitations to the old address follow; those of operators are withdrawn.
 
     Both addresses must be of the organization's verified domains. The account of an operator, and
-    one whose owner has chosen an address elsewhere, keep theirs. Raises NotPermitted for a new
-    address of another domain, Conflict for one that another account holds.
+    one whose owner has chosen an address elsewhere, keep theirs. An account with the new address
+    that nobody verified is closed. Raises NotPermitted for a new address of another domain,
+    Conflict for one that another account holds.
     """
     address = provisioning.own_address(organization, email)
     user = locked_user(user.id)
@@ -35,21 +36,22 @@ def change_address(*, actor: Actor, organization: Organization, user: User, emai
     may_change = provisioning.may_be_opened(user) and selectors.is_own(organization, user)
     if address == before or not may_change:
         return
-    _check_free(user, address)
+    _free(actor, organization, user, address)
+    # First: the old address still is this person's, and so is the email to it.
+    _notify(organization, before, address)
     user.email = address
     try:
         with transaction.atomic():
             user.save(update_fields=["email"])
-    except IntegrityError as error:
+            _replace_address(user, before)
+    except IntegrityError as error:  # Somebody signed up with the address, or verified it.
         raise _taken(address) from error
-    _replace_address(user, before)
     readdress_invitations(actor=actor, before=before, after=address)
     for invitation in open_operator_invitations().filter(email=before):
         revoke_operator_invitation(actor=Actor.for_system(actor.name), invitation=invitation)
     send_account_event(
         user, "user.email_changed", by=actor, before={"email": before}, after={"email": address}
     )
-    _notify(organization, before, address)
 
 
 def follow_sign_in(*, organization: Organization, user: User, email: str) -> None:
@@ -74,8 +76,21 @@ def follow_sign_in(*, organization: Organization, user: User, email: str) -> Non
     user.refresh_from_db(fields=["email"])
 
 
-def _check_free(user: User, address: str) -> None:
+def _free(actor: Actor, organization: Organization, user: User, address: str) -> None:
+    """Take an address from an account that could not verify it, since its domain's owner decides
+    whose it is. Raises Conflict if another account holds it."""
     holder = user_by_email(address)
+    if holder is not None and provisioning.is_unverified(organization, holder):
+        provisioning.close_unverified(holder)
+        audit.record(
+            actor=actor,
+            action="sso.unverified_account_closed",
+            target_kind="user",
+            target_id=holder.id,
+            target_name=address,
+            organization_id=organization.id,
+        )
+        holder = None
     others = EmailAddress.objects.filter(email__iexact=address, verified=True).exclude(user=user)
     if holder is not None or others.exists():
         raise _taken(address)

@@ -1,5 +1,6 @@
 """Accounts, memberships and roles, as an identity provider's assertions grant them."""
 
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -204,6 +205,24 @@ def may_be_opened(user: User) -> bool:
     """Return whether a customer's provider may sign a user in: not an operator or an inactive
     user."""
     return user.is_active and not user.operator_role
+
+
+def is_unverified(organization: Organization, user: User) -> bool:
+    """Return whether somebody signed up and proved no address since, so that nobody ever used the
+    account; members of the organization are known to it."""
+    addresses = EmailAddress.objects.filter(user=user).values_list("verified", flat=True)
+    is_unused = bool(addresses) and not any(addresses) and user.last_login is None
+    is_member = selectors.membership_of(organization, user) is not None
+    return is_unused and may_be_opened(user) and not is_member
+
+
+def close_unverified(user: User) -> None:
+    """Close an account that nobody could use, and free its address."""
+    close_to_its_maker(user)
+    EmailAddress.objects.filter(user=user).delete()
+    user.email, user.name = f"{secrets.token_hex(16)}@unverified.invalid", ""
+    user.is_active, user.erased_at = False, timezone.now()
+    user.save(update_fields=["email", "name", "is_active", "erased_at"])
 
 
 def close_to_its_maker(user: User) -> None:

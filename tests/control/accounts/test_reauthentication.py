@@ -1,5 +1,6 @@
 """Operators are in for half a day; keys, money and prices ask for a recent proof of identity."""
 
+import json
 import time
 from urllib.parse import parse_qs, urlsplit
 
@@ -71,6 +72,7 @@ def test_a_form_that_came_late_is_carried_out_after_a_proof(
 ) -> None:
     where = ask_for_key(stale, org)
     assert where.startswith(REAUTHENTICATE)
+    assert "name=Backend" not in json.dumps(dict(stale.session))
     assert prove(stale, where, "wrong").status_code == 200
     assert not ApiKey.objects.exists()
     reply = prove(stale, where)

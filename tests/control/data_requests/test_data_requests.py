@@ -5,6 +5,7 @@ import io
 import json
 import zipfile
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from allauth.account.models import EmailAddress
@@ -13,18 +14,20 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from control.accounts.models import User
+from control.accounts.models import FormerAddress, User
 from control.admin.base import row_url
 from control.api_keys.models import ApiKey, Scope
 from control.api_keys.services import create_api_key
 from control.audit import hash_chain
 from control.audit.models import AuditEvent
 from control.audit.pseudonyms import ERASED, NameResolver
-from control.data_requests import erasure, services
+from control.data_requests import erasure, inventory, services
 from control.data_requests.inventory import STORED_DATA
 from control.data_requests.models import DataSubjectRequest, RequestKind, RequestState
 from control.data_requests.services import take_export
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
+from control.mail.server_url import MAILBOX_BACKEND
+from control.mail.services import send_mail
 from control.operators.models import OperatorInvitation
 from control.operators.services import invite_operator
 from control.organizations.members import change_role, invite_member
@@ -32,6 +35,7 @@ from control.organizations.models import Invitation, Membership
 from control.outbox.models import OutboxMessage
 from control.permissions import Actor
 from control.tasks import run_data_requests
+from tests.fixtures.mails import CONTEXT, delivered
 from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = pytest.mark.django_db
@@ -152,6 +156,54 @@ def test_who_is_erased_leaves_an_id_and_nothing_else(org: SeededOrganization, gr
     assert not OutboxMessage.objects.filter(payload__to=email).exists()
     assert Invitation.objects.filter(email="new@else.example").exists()
     assert email not in str(list(AuditEvent.objects.values()))
+
+
+def emailed(to: str, organization: SeededOrganization, subject: str) -> None:
+    """Email an address, with an invitation that is withdrawn."""
+    send_mail(
+        template="invitation", to=[to], context={**CONTEXT, "organization": subject}, key=subject,
+        organization_id=None, now=timezone.now(),
+    )  # fmt: skip
+    Invitation.objects.create(
+        organization=organization.organization, email=to, role="viewer", digest=subject,
+        expires_at=timezone.now(), revoked_at=timezone.now(),
+    )  # fmt: skip
+    delivered()
+
+
+def known_of(user: User) -> set[str]:
+    """Return the subjects that a person's export and erasure know of."""
+    emails, outbox = inventory.stored_emails(user), inventory.outbox_mails(user)
+    assert emails.count() == outbox.count()
+    keys = {each.key.partition(":")[0] for each in outbox}
+    digests = inventory.invitations(user)[0].values_list("digest", flat=True)
+    assert keys & {"one", "two", "three"} == set(digests)
+    return set(digests)
+
+
+def test_a_former_address_is_its_holders_until_then(
+    org: SeededOrganization, grace: User, settings: Any
+) -> None:
+    """Each of two holders has what was sent while the address was theirs."""
+    settings.EMAIL_BACKEND = MAILBOX_BACKEND
+    OutboxMessage.objects.all().delete()
+    Invitation.objects.all().delete()
+    address = grace.email
+    emailed(address, org, "one")
+    User.objects.filter(pk=grace.pk).update(email="grace@home.example")
+    EmailAddress.objects.get(user=grace).delete()
+    ida = User.objects.create_user(address)
+    EmailAddress.objects.create(user=ida, email=address, verified=True, primary=True)
+    EmailAddress.objects.create(user=grace, email=address)  # typed, never verified
+    emailed(address, org, "two")
+    grace.refresh_from_db()
+    assert (known_of(grace), known_of(ida)) == ({"one"}, {"two"})
+    content = content_of(done(ask(grace, RequestKind.EXPORT)))
+    assert [each["email"] for each in content["formeraddress-user"]] == [address]  # type: ignore[attr-defined]
+    erased(grace)
+    assert {each.digest for each in Invitation.objects.all()} == {"two"}
+    assert known_of(ida) == {"two"}
+    assert not FormerAddress.objects.exists()
 
 
 def test_deeds_stay_and_name_an_erased_person(org: SeededOrganization, grace: User) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from allauth.account.models import EmailAddress
 from django.test import Client
+from django.utils import timezone
 
 from control.accounts.models import User
 from control.audit.changes import changes_of
@@ -14,9 +15,10 @@ from control.audit.pseudonyms import NameResolver
 from control.db.states import InvitationState
 from control.operators.models import OperatorInvitation
 from control.operators.services import invite_operator
-from control.organizations.members import invite_member
+from control.organizations.members import accept_invitation, change_role, invite_member
 from control.organizations.models import Invitation, Membership
 from control.permissions import Actor
+from control.sso import addresses
 from control.sso.connections import create_scim_token
 from control.sso.models import ScimUser, SsoConnection
 from tests.control.sso.test_scim import USER, Caller
@@ -76,6 +78,27 @@ def test_the_audit_log_tells_the_change(acme: SeededOrganization, caller: Caller
         assert OLD not in str(event.details)
 
 
+def test_other_organizations_learn_the_change_and_not_whose_provider_it_was(
+    acme: SeededOrganization, outsider: SeededOrganization, caller: Caller
+) -> None:
+    row = caller.add(OLD)
+    _, secret = invite_member(
+        actor=outsider.actor, organization=outsider.organization, email=OLD, role="admin"
+    )
+    accept_invitation(user=User.objects.get(email=OLD), secret=secret)
+    again, _ = invite_member(
+        actor=acme.actor, organization=acme.organization, email="x@else.example", role="viewer"
+    )
+    Invitation.objects.filter(pk=again.pk).update(email=OLD, organization=outsider.organization)
+    rename(caller, row, NEW)
+    events = AuditEvent.objects.filter(organization_id=outsider.id, actor_name="SCIM")
+    assert {event.action: (event.actor_id, event.actor_name) for event in events} == {
+        "user.email_changed": ("", "SCIM"), "member.invitation_revoked": ("", "SCIM"),
+    }  # fmt: skip
+    own = AuditEvent.objects.get(organization_id=acme.id, action="user.email_changed")
+    assert own.actor_id == acme.id
+
+
 def test_open_invitations_follow_and_those_of_operators_are_withdrawn(
     acme: SeededOrganization, outsider: SeededOrganization, caller: Caller
 ) -> None:
@@ -92,6 +115,10 @@ def test_open_invitations_follow_and_those_of_operators_are_withdrawn(
     rename(caller, row, NEW)
     invited.refresh_from_db()
     assert (invited.email, invited.revoked_at) == (NEW, None)
+    event = AuditEvent.objects.get(action="member.invitation_readdressed")
+    assert (event.actor_id, event.actor_name) == ("", "SCIM")
+    changes = dict(changes_of(NameResolver([event]).details(event)))
+    assert changes == {"Email": NEW, "Role": "admin", "Email changed": "yes"}
     assert OperatorInvitation.objects.get().revoked_at is not None
     assert Invitation.objects.filter(email__startswith="x.", revoked_at=None).count() == 2
     rename(caller, row, OLD)
@@ -103,6 +130,61 @@ def test_open_invitations_follow_and_those_of_operators_are_withdrawn(
     assert invited.state(invited.created_at) == InvitationState.WITHDRAWN
     twice.refresh_from_db()
     assert twice.state(twice.created_at) == InvitationState.OPEN
+
+
+def expire(invitation: Invitation) -> None:
+    Invitation.objects.filter(pk=invitation.pk).update(expires_at=timezone.now())
+
+
+@pytest.mark.parametrize("case", ["new expired", "old expired", "both expired", "both open"])
+def test_of_two_invitations_the_one_that_can_be_accepted_stays(
+    outsider: SeededOrganization, caller: Caller, case: str
+) -> None:
+    row = caller.add(OLD)
+    old, new = (
+        invite_member(
+            actor=outsider.actor, organization=outsider.organization, email=email, role="viewer"
+        )[0]
+        for email in (OLD, NEW)
+    )
+    for name, invitation in (("old", old), ("new", new)):
+        if case.startswith((name, "both exp")):
+            expire(invitation)
+    assert rename(caller, row, NEW).status_code == 200
+    kept = Invitation.objects.get(organization=outsider.organization, revoked_at=None)
+    assert (kept.pk == old.pk, kept.email) == (case in ("new expired", "both expired"), NEW)
+
+
+def test_a_verification_at_the_same_moment_is_a_conflict(
+    caller: Caller, evil: SeededOrganization, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row, free = caller.add(OLD), addresses._free
+
+    def verify_after(*values: Any) -> None:
+        free(*values)
+        EmailAddress.objects.create(user=evil.owner, email=NEW, verified=True)
+
+    monkeypatch.setattr(addresses, "_free", verify_after)
+    assert rename(caller, row, NEW).status_code == 409
+    assert addresses_of(User.objects.get(email=OLD)) == [(OLD, True, True)]
+
+
+@pytest.mark.parametrize("is_verified", [False, True])
+def test_a_sign_up_that_nobody_verified_holds_no_address(
+    acme: SeededOrganization, caller: Caller, is_verified: bool
+) -> None:
+    row = caller.add(OLD)
+    Client().post("/accounts/signup/", {"email": NEW, "password1": "correct horse battery staple"})
+    signed_up = User.objects.get(email=NEW)
+    EmailAddress.objects.filter(user=signed_up).update(verified=is_verified)
+    assert rename(caller, row, NEW).status_code == (409 if is_verified else 200)
+    signed_up.refresh_from_db()
+    assert signed_up.is_active == is_verified
+    assert (
+        User.objects.get(email=NEW if not is_verified else OLD).pk == ScimUser.objects.get().user_id
+    )
+    closed = AuditEvent.objects.filter(action="sso.unverified_account_closed")
+    assert closed.count() == 1 - is_verified
 
 
 @pytest.mark.parametrize(
@@ -172,6 +254,31 @@ def test_a_sign_in_brings_the_new_address(
     newcomer = Client()
     sign_in(newcomer, oidc, OLD, subject="two")
     assert who(newcomer) == User.objects.get(email=OLD).id != person.id
+
+
+@pytest.mark.parametrize("way", ["SCIM", "SSO"])
+def test_pages_emails_and_sign_ins_know_the_new_address(
+    connected: SsoConnection, acme: SeededOrganization, oidc: OidcProvider, client: Client, way: str
+) -> None:
+    provider = Caller(create_scim_token(actor=acme.actor, organization=acme.organization))
+    if way == "SCIM":
+        rename(provider, provider.add(OLD), NEW)
+    else:
+        sign_in(Client(), oidc, OLD, subject="one")
+    sign_in(client, oidc, NEW, subject="one")
+    person = User.objects.get(email=NEW)
+    assert who(client) == person.id
+    invite_member(actor=acme.actor, organization=acme.organization, email=OLD, role="viewer")
+    provider.add(OLD)
+    hired = User.objects.get(email=OLD)
+    browser = acme.browser()
+    team = browser.get(f"/{acme.id}/team").content.decode()
+    assert team.count(NEW) and team.count(OLD)
+    assert NEW in browser.get(f"/{acme.id}/audit-log").content.decode()
+    change_role(actor=acme.actor, membership=acme.seat(person), role="viewer")
+    assert delivered()[-1].to == [NEW]
+    change_role(actor=acme.actor, membership=acme.seat(hired), role="viewer")
+    assert delivered()[-1].to == [OLD]
 
 
 def test_a_sign_in_with_an_address_that_is_taken_keeps_the_persons_own(
