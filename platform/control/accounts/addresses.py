@@ -1,4 +1,4 @@
-"""The holders of email addresses over time: an address that a person gives up may become another's."""
+"""The holders of email addresses over time: one that a person gives up may become another's."""
 
 from allauth.account.models import EmailAddress
 from django.db.models import Max, Model, Q, QuerySet
