@@ -63,12 +63,15 @@ def versioned(changes: type[Serializer[Any]], *, part: str = "") -> Callable[[Vi
 
         @wraps(edit)
         def change(self: Any, request: Request, *args: Any, **kwargs: Any) -> Response:
+            stale = None
             with transaction.atomic():
                 lock_edits(kwargs.get("organization_id") or ",".join(kwargs.values()))
-                sent = request.headers.get("If-Match", ANY)
-                if sent.strip() != ANY:
-                    _require_match(sent, editable(get(self, request, *args, **kwargs).data))
-                return tagged(edit(self, request, *args, **kwargs))
+                if is_conditional(request):
+                    values = editable(get(self, request, *args, **kwargs).data)
+                    stale = _mismatch(request.headers["If-Match"], values)
+                if stale is None:
+                    return tagged(edit(self, request, *args, **kwargs))
+            raise stale  # once committed: it shows values, so what `get` records of that stays
 
         view.get, view.is_versioned = read, True
         setattr(view, name, change)
@@ -77,12 +80,19 @@ def versioned(changes: type[Serializer[Any]], *, part: str = "") -> Callable[[Vi
     return decorate
 
 
-def _require_match(header: str, values: Mapping[str, Any]) -> None:
-    """Raise StaleVersion unless one of the header's tags is of these values.
+def is_conditional(request: Request) -> bool:
+    """Return whether a change is made only if its `If-Match` is of the present values, so that it
+    may be answered with them."""
+    return bool(request.headers.get("If-Match", ANY).strip() != ANY)
+
+
+def _mismatch(header: str, values: Mapping[str, Any]) -> StaleVersion | None:
+    """Return the error to answer with, None if one of the header's tags is of these values.
 
     Proxies that compress a response mark its tag as weak, which changes nothing here.
     """
     tags = [tag.removeprefix("W/").strip('"') for tag in parse_etags(header)] or [""]
     changes = [changed_fields(tag, values) for tag in tags]
-    if all(changes):
-        raise StaleVersion({name: values[name] for name in changes[0]}, version_of(values))
+    if not all(changes):
+        return None
+    return StaleVersion({name: values[name] for name in changes[0]}, version_of(values))

@@ -11,6 +11,7 @@ from django.apps import apps
 from django.conf import settings
 from django.contrib.admin.utils import unquote
 from django.core.cache import cache
+from django.db import transaction
 from django.db.models import Model
 from django.http import HttpRequest, QueryDict
 from django.http.response import HttpResponseBase
@@ -73,7 +74,7 @@ def record_operator_view(actor: Actor, view: OperatorView, *, page: str) -> None
         organization_id=view.organization_id,
         details={"page": page},
     )
-    cache.set(cache_key, True, timeout=PAUSE.seconds)
+    transaction.on_commit(lambda: cache.set(cache_key, True, timeout=PAUSE.seconds))
 
 
 def record_organization_view(actor: Actor, organization_id: str, *, page: str) -> None:

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.core.cache import cache
 from django.test import Client
 
 from control.api_keys.models import ApiKey
+from control.audit.models import AuditEvent
 from tests.fixtures.database import let_transaction_last
 from tests.fixtures.furnished import furnish
 from tests.fixtures.openapi import openapi_document
@@ -52,11 +54,14 @@ def api(monkeypatch: pytest.MonkeyPatch):
         org, client = make_organization(), Client()
         ids = furnish(org, double)
         client.force_login(org.owner)
-        token = make_token(make_operator())[1]
+        operator = make_operator()
+        tokens = {"": make_token(operator)[1]} | {
+            each: make_token(operator, [each])[1] for each in ("finance:write", "customers:write")
+        }
 
-        def call(label: str, body: Any = None, **headers: str) -> Any:
+        def call(label: str, body: Any = None, only: str = "", **headers: str) -> Any:
             method, path = label.split(" ")
-            bearer = {"authorization": f"Bearer {token}"} if path.startswith(ADMIN) else {}
+            bearer = {"authorization": f"Bearer {tokens[only]}"} if path.startswith(ADMIN) else {}
             return getattr(client, method.lower())(
                 path.format(**ids),
                 data=body,
@@ -119,3 +124,24 @@ def test_a_use_of_a_key_does_not_make_its_version_stale(api) -> None:
     version = api(label, {"name": "Old"}).headers["etag"]
     ApiKey.objects.update(last_used_at="2026-01-01T00:00:00Z")
     assert api(label, {"name": "New"}, if_match=version).status_code == 200
+
+
+OF_CUSTOMERS = [
+    (f"PATCH {ADMIN}/organizations/{{organization_id}}", {"name": "Newer"}, "customers:write"),
+    (f"PATCH {ADMIN}/organizations/{{organization_id}}/terms", {"weight": 7}, "finance:write"),
+]
+
+
+@pytest.mark.parametrize(("label", "body", "permission"), OF_CUSTOMERS)
+def test_a_refused_change_that_shows_a_customers_values_is_audited(
+    api, django_capture_on_commit_callbacks, label: str, body: Any, permission: str
+) -> None:
+    views = AuditEvent.objects.filter(action="organization.viewed_by_operator")
+    cache.clear()
+    refused = api(label, body, only=permission, if_match='"else"')
+    assert (refused.status_code, views.count()) == (403, 0)
+    with django_capture_on_commit_callbacks() as callbacks:
+        refused = api(label, body, if_match='"else"')
+    assert (refused.status_code, views.count()) == (409, 1)
+    assert callbacks, "later views are skipped only once this one is committed"
+    assert api(label, body, only=permission, if_match="*").status_code == 200
