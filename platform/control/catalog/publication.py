@@ -91,7 +91,15 @@ def _price_problem(variant: Variant, at: datetime) -> str:
         book__cancelled_at__isnull=True,
         book__effective_at__lte=at,
     )
-    return "" if in_force.exists() else gettext("It has no price in force in the default tier.")
+    priced = set(in_force.values_list("book__organization_id", flat=True))
+    if not priced:
+        return gettext("It has no price in force in the default tier.")
+    return _unserved(
+        variant,
+        priced,
+        gettext("It has no list price in force in the default tier, only contract prices."),
+        gettext("It has no price in force in the default tier for %(organizations)s."),
+    )
 
 
 def _deployment_problem(variant: Variant) -> str:
@@ -99,8 +107,30 @@ def _deployment_problem(variant: Variant) -> str:
     if not deployments:
         return gettext("It has no deployment.")
     fleet = fleet_status()
-    states = {replica.state for each in deployments for replica in fleet.of(each.id)}
-    if states & SERVING_STATES:
+    ready = {
+        each.dedicated_to_id
+        for each in deployments
+        if SERVING_STATES.intersection(replica.state for replica in fleet.of(each.id))
+    }
+    if not ready:
+        replicas = "; ".join(fleet.summary(each.id) for each in deployments)
+        words = gettext("No replica of it is ready (replicas: %(replicas)s).")
+        return words % {"replicas": replicas}
+    return _unserved(
+        variant,
+        ready,
+        gettext("Replicas of it are ready only in deployments that are dedicated to customers."),
+        gettext("No replica of it is ready for %(organizations)s."),
+    )
+
+
+def _unserved(variant: Variant, served: set[str | None], for_all: str, for_some: str) -> str:
+    """Return the problem of a model that is open to all unless all are served (None), or of one
+    whose organizations are not all served; empty if there is none."""
+    if None in served:
         return ""
-    replicas = "; ".join(fleet.summary(each.id) for each in deployments)
-    return gettext("No replica of it is ready (replicas: %(replicas)s).") % {"replicas": replicas}
+    wanted = variant.model.organization_ids
+    if wanted is None:
+        return for_all
+    missing = ", ".join(each for each in wanted if each not in served)
+    return for_some % {"organizations": missing} if missing else ""

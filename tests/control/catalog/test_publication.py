@@ -14,6 +14,7 @@ from control.catalog import publication, services
 from control.catalog.fleet_status import FleetStatus
 from control.catalog.models import Deployment, Variant
 from control.catalog.publication import RequirementsMissing
+from control.organizations.models import Organization
 from control.pricing import services as pricing
 from serving.contract.replica import ReplicaRecord, State
 from tests.fixtures.operator_tokens import METERS, bearer_client, make_operator, make_token
@@ -21,6 +22,7 @@ from tests.fixtures.organizations import (
     OPERATOR,
     make_deployment,
     make_model,
+    make_organization,
     make_variant,
     quality_report,
 )
@@ -60,8 +62,8 @@ def variant(db: None) -> Variant:
     return make_variant(parent.model, "int8", parent=parent)
 
 
-def price(variant: Variant) -> None:
-    book = pricing.draft_book(actor=OPERATOR, name="Prices")
+def price(variant: Variant, organization: Organization | None = None) -> None:
+    book = pricing.draft_book(actor=OPERATOR, name="Prices", organization=organization)
     pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS)
     pricing.publish_book(actor=OPERATOR, book=book)
 
@@ -149,6 +151,28 @@ def test_a_price_counts_while_it_is_in_force(variant: Variant, fleet: Fleet) -> 
     )
     with pytest.raises(RequirementsMissing, match="no price in force"):
         publish(variant)
+
+
+CUSTOMERS: list[tuple[str | None, str, str, list[str]]] = [
+    # open to these customers (None: all), whose contract, whose deployment, what is missing
+    (None, "", "", []), (None, "A", "A", ["price", "deployment"]), ("A", "A", "A", []),
+    ("A", "B", "B", ["price", "deployment"]), ("AB", "A", "A", ["price", "deployment"]),
+    ("AB", "", "", []), ("AB", "", "A", ["deployment"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CUSTOMERS)
+def test_price_and_deployment_are_for_all_who_may_use_it(
+    variant: Variant, fleet: Fleet, case: tuple[str | None, str, str, list[str]]
+) -> None:
+    open_to, contract, dedicated, missing = case
+    customers = {name: make_organization(name).organization for name in "AB"}
+    services.record_quality(actor=OPERATOR, variant=variant, document=quality_report())
+    price(variant, customers.get(contract))
+    deployment = make_deployment(variant, dedicated_to=customers.get(dedicated))
+    fleet.state, fleet.deployment_id = "ready", deployment.id
+    variant.model.organization_ids = open_to and [customers[name].id for name in open_to]
+    assert [each.code for each in publication.missing_requirements(variant)] == missing
 
 
 @pytest.mark.parametrize("need", ["", *NEEDS])
