@@ -425,7 +425,8 @@ def test_a_deployments_state(
         for name in FLEETS[state] or ()
     )
     fleet = FleetStatus(replicas, is_down=FLEETS[state] is None)
-    monkeypatch.setattr(fleet_status, "_poll", lambda second: fleet)
+    fleet_status.cache.clear()
+    monkeypatch.setattr(fleet_status, "_poll", lambda: fleet)
     assert deployment.state(fleet) == state
     assert cell(operator, "catalog/deployment") == [state.label]
     assert str(state.label) in admin_page(operator, deployment)

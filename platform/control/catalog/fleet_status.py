@@ -4,7 +4,6 @@ import time
 import urllib.request
 from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
 
 from django.conf import settings
 from django.utils.translation import gettext
@@ -14,6 +13,8 @@ from serving.contract.feed import Page
 from serving.contract.replica import ReplicaRecord
 
 TIMEOUT_SECONDS = 1.0
+KEPT_SECONDS = 1.0
+FAILURE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +36,35 @@ class FleetStatus:
         return ", ".join(f"{count} {state}" for state, count in states.items()) or gettext("none")
 
 
+class StatusCache:
+    """The last status, and the monotonic time until which it is returned."""
+
+    def __init__(self) -> None:
+        self.status, self.expires_at = FleetStatus(is_down=True), 0.0
+
+    def get(self) -> FleetStatus:
+        """Return the status; request it if the last one has expired."""
+        if time.monotonic() >= self.expires_at:
+            self.status = _poll()
+            kept_seconds = FAILURE_SECONDS if self.status.is_down else KEPT_SECONDS
+            self.expires_at = time.monotonic() + kept_seconds
+        return self.status
+
+    def clear(self) -> None:
+        """Let the next call request the status."""
+        self.expires_at = 0.0
+
+
+cache = StatusCache()
+
+
 def fleet_status() -> FleetStatus:
-    """Return the fleet's current status, requested at most once a second."""
-    return _poll(int(time.monotonic()))
+    """Return the fleet's status, requested at most once a second. After a request that failed,
+    which may take TIMEOUT_SECONDS, the next one is made FAILURE_SECONDS later."""
+    return cache.get()
 
 
-@lru_cache(maxsize=1)
-def _poll(second: int) -> FleetStatus:
+def _poll() -> FleetStatus:
     request = urllib.request.Request(  # noqa: S310 - the operator's own http address
         f"{settings.CONFIG.fleet_url}/replicas?after=0",
         headers={"Authorization": f"Bearer {settings.CONFIG.credential}"},

@@ -59,7 +59,7 @@ PAGES = [
 
 @pytest.fixture(autouse=True)
 def fresh_fleet_view() -> None:
-    fleet_status._poll.cache_clear()
+    fleet_status.cache.clear()
 
 
 @pytest.fixture
