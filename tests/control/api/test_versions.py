@@ -8,14 +8,16 @@ from django.conf import settings
 from django.core.cache import cache
 from django.test import Client
 
+from control.api import versions
 from control.api_keys.models import ApiKey
 from control.audit.models import AuditEvent
+from control.organizations.models import Organization
 from tests.fixtures.database import let_transaction_last
 from tests.fixtures.furnished import furnish
 from tests.fixtures.openapi import openapi_document
 from tests.fixtures.operations import ADMIN, AUTO_TOP_UP, ORGANIZATION
-from tests.fixtures.operator_tokens import make_operator, make_token
-from tests.fixtures.organizations import make_organization
+from tests.fixtures.operator_tokens import bearer_client, make_operator, make_token
+from tests.fixtures.organizations import SeededOrganization, make_organization
 from tests.fixtures.paying import in_place_of_stripe
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -145,3 +147,15 @@ def test_a_refused_change_that_shows_a_customers_values_is_audited(
     assert (refused.status_code, views.count()) == (409, 1)
     assert callbacks, "later views are skipped only once this one is committed"
     assert api(label, body, only=permission, if_match="*").status_code == 200
+
+
+def test_a_keys_version_is_compared_with_what_the_lock_protects(
+    org: SeededOrganization, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, url = bearer_client(org.mint(scopes=["manage"])[1]), f"/api/v1/organizations/{org.id}"
+    headers = {"if-match": client.get(url).headers["etag"]}
+    monkeypatch.setattr(
+        versions, "lock_edits", lambda owner: Organization.objects.update(name="Theirs")
+    )
+    refused = client.patch(url, {"name": "Mine"}, content_type="application/json", headers=headers)
+    assert refused.json()["error"]["metadata"] == {"changed": {"name": "Theirs"}}
