@@ -9,7 +9,8 @@ from django.contrib.admin.options import BaseModelAdmin
 from django.contrib.admin.utils import quote
 from django.contrib.postgres.fields import ArrayField
 from django.db.models import Model
-from django.forms import ModelForm
+from django.forms import BaseInlineFormSet, ModelForm
+from django.forms.formsets import DELETION_FIELD_NAME
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
@@ -46,7 +47,9 @@ class VersionedModelForm(VersionedForm, ModelForm):
         """Compare an existing row's form with the row, once no other edit of it is under way."""
         cleaned = super().clean()
         row = self.instance
-        if not row._state.adding and not self.errors and self.has_changed():
+        is_removed = self.cleaned_data.get(DELETION_FIELD_NAME, False)
+        is_whole = is_removed or not self.errors
+        if not row._state.adding and is_whole and self.has_changed():
             lock_edits(getattr(row, "organization_id", None) or row.pk)
             self.is_current(type(self)(instance=type(row)._default_manager.get(pk=row.pk)))
         return cleaned
@@ -71,8 +74,18 @@ class VersionedAdmin(BaseModelAdmin):
         return [(name, {**options, "fields": (*options["fields"], VERSION)}), *rest]
 
 
+class VersionedFormSet(BaseInlineFormSet):
+    """The rows of a table, none of which is removed if its form is stale."""
+
+    def is_valid(self) -> bool:
+        """Return whether all rows are valid. Django leaves out the rows that are to be removed."""
+        return super().is_valid() and not any(form.is_stale for form in self.forms)
+
+
 class VersionedInline(VersionedAdmin, TabularInline):
     """A table of rows that are changed on the page of another row."""
+
+    formset = VersionedFormSet
 
 
 class ReadOnlyInline(TabularInline):

@@ -143,6 +143,21 @@ def errors(reply: Any) -> Any:
     ]
 
 
+@pytest.mark.parametrize("typed", [{}, {"prices-0-output_nanos": "soon"}])
+def test_a_price_that_changed_is_removed_only_knowingly(
+    operator: Client, typed: dict[str, str]
+) -> None:
+    book = rows()["pricing.pricebook"]
+    url, older = url_of(book), held(operator, book)
+    theirs = as_lists({"prices-0-input_nanos": "$0.25"})
+    assert operator.post(url, older | theirs).status_code == 302
+    refused = operator.post(url, older | typed | {"prices-0-DELETE": "on"})
+    assert (refused.status_code, book.prices.count()) == (409, 1)
+    assert "Now: $0.25. It was: " in refused.content.decode()
+    again = operator.post(url, form_to(refused.content, url).values)
+    assert (again.status_code, book.prices.count()) == (302, 0), errors(again)
+
+
 def test_a_model_that_has_variants_is_saved(operator: Client) -> None:
     model = Model.objects.filter(variants__isnull=False).first()
     for changes in ({"name": "Renamed"}, {"description": "New"}, {}):
