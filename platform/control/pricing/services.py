@@ -18,6 +18,7 @@ from control.permissions import Actor, Permission, require_operator
 from control.pricing import selectors
 from control.pricing.models import BookState, Price, PriceBook, ServiceTier
 from control.pricing.price_changes import changes_in, require_confirmation
+from control.versions import lock_edits
 from serving.contract.records import ContractPriceRecord, PriceRecord
 
 METERS = ("input_nanos", "cached_input_nanos", "output_nanos")
@@ -157,6 +158,7 @@ def cancel_book(*, actor: Actor, book: PriceBook) -> PriceBook:
 
 
 def _draft(book: PriceBook) -> PriceBook:
+    lock_edits(book.id)
     book = selectors.locked_book(book.id)
     if book.state(timezone.now()) != BookState.DRAFT:
         raise Conflict(f"{book.name} is published and never changes. Create another draft.")
