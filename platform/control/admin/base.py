@@ -1,5 +1,5 @@
 """Base classes of the operators' admin pages: every write goes through a service, with its audit
-event and published records, and a service error becomes a message."""
+event and published records, and a service error is shown in the form."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
@@ -13,7 +13,6 @@ from django.forms import BaseInlineFormSet, ModelForm
 from django.forms.formsets import DELETION_FIELD_NAME
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.generic.base import ContextMixin, TemplateResponseMixin, View
 from unfold.admin import ModelAdmin, TabularInline
@@ -25,7 +24,7 @@ from control.errors import NotPermitted, ServiceError
 from control.forms import VERSION, VersionedForm
 from control.permissions import Actor, UserLike
 from control.request_context import bind_log_ids
-from control.versions import lock_edits
+from control.versions import edits_owner, lock_edits
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -50,7 +49,7 @@ class VersionedModelForm(VersionedForm, ModelForm):
         is_removed = self.cleaned_data.get(DELETION_FIELD_NAME, False)
         is_whole = is_removed or not self.errors
         if not row._state.adding and is_whole and self.has_changed():
-            lock_edits(getattr(row, "organization_id", None) or row.pk)
+            lock_edits(edits_owner(row))
             self.is_current(type(self)(instance=type(row)._default_manager.get(pk=row.pk)))
         return cleaned
 
@@ -124,7 +123,9 @@ class OperatorAdmin(VersionedAdmin, DollarsMixin, ModelAdmin):
         self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any
     ) -> Any:
         """Return the form with the labels of `column_labels`, of read-only columns too."""
-        return super().get_form(request, obj, change, **{"labels": self.column_labels, **options})
+        form = super().get_form(request, obj, change, **{"labels": self.column_labels, **options})
+        error = getattr(request, "service_error", None)
+        return form if error is None else _with_error(form, error)
 
     def save_model(self, request: HttpRequest, obj: Model, form: ModelForm, change: bool) -> None:
         """Pass the form to a service; `obj` becomes the row that it returns."""
@@ -134,13 +135,15 @@ class OperatorAdmin(VersionedAdmin, DollarsMixin, ModelAdmin):
         obj.__dict__.update(row.__dict__)
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Show a service error as a message on the same page, and a stale form with both values;
+        """Show a service error, and a stale form with both values, in the form as it was sent;
         nothing was changed."""
         try:
             response: HttpResponse = super().changeform_view(request, *args, **kwargs)
         except ServiceError as error:
-            messages.error(request, error.message)
-            return redirect(request.get_full_path())
+            if request.method != "POST":
+                raise
+            request.service_error = error  # type: ignore[attr-defined]
+            response = super().changeform_view(request, *args, **kwargs)
         if _is_stale(getattr(response, "context_data", None) or {}):
             response.status_code = 409
         return response
@@ -167,6 +170,18 @@ class OperatorAdmin(VersionedAdmin, DollarsMixin, ModelAdmin):
                 messages.error(request, f"{row}: {error.message}")
             else:
                 messages.success(request, done % {"row": row})
+
+
+def _with_error(form: type[ModelForm], error: ServiceError) -> type[ModelForm]:
+    """Return a form that is invalid by a service error, at the field that it names if any."""
+
+    class RefusedForm(form):  # type: ignore[misc, valid-type]
+        def clean(self) -> Any:
+            cleaned = super().clean()
+            self.add_error(error.param if error.param in self.fields else None, error.message)
+            return cleaned
+
+    return RefusedForm
 
 
 def _is_stale(page: dict[str, Any]) -> bool:

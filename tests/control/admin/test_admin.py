@@ -30,6 +30,8 @@ from control.pricing.models import PriceBook
 from serving.contract.codec import encode
 from serving.contract.feed import Change, Page
 from serving.contract.replica import ReplicaRecord
+from tests.fixtures.html_forms import form_to
+from tests.fixtures.operator_tokens import make_operator
 from tests.fixtures.organizations import (
     OPERATOR,
     SeededOrganization,
@@ -252,6 +254,22 @@ def test_the_publish_page_shows_old_and_new_and_asks_for_words(
     assert PriceBook.objects.get(id=book.id).is_published
 
 
+def test_only_the_prices_that_were_shown_are_published(operator: Client, variant: Variant) -> None:
+    book = pricing.draft_book(actor=OPERATOR, name="Summer")
+    pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS)
+    url = decide(book, "publish")
+    older = form_to(operator.get(url).content, url).values
+    pricing.set_price(
+        actor=OPERATOR, book=book, variant=variant, **METERS | {"output_nanos": 610_000_000}
+    )
+    refused = operator.post(url, older)
+    assert refused.status_code == 409
+    assert "$0.61" in refused.content.decode()
+    assert not PriceBook.objects.get().is_published
+    assert operator.post(url, form_to(refused.content, url).values).status_code == 302
+    assert PriceBook.objects.get().is_published
+
+
 def test_a_moment_in_the_past_is_an_error_on_the_page(operator: Client, variant: Variant) -> None:
     book = pricing.draft_book(actor=OPERATOR, name="Late")
     pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS)
@@ -343,6 +361,16 @@ def test_an_organizations_terms_are_published(operator: Client, org: SeededOrgan
     org.organization.refresh_from_db()
     assert (org.organization.name, org.organization.weight) == ("Renamed", 3)
     assert json.loads(last_record("organization", org.id) or "")["weight"] == 3
+
+
+def test_what_a_service_refuses_stays_in_the_form(client: Client, org: SeededOrganization) -> None:
+    client.force_login(make_operator("support"))
+    refused = save(client, org.organization, name="Renamed", weight=3)
+    form = refused.context["adminform"].form
+    assert (form["name"].value(), form["weight"].value()) == ("Renamed", "3")
+    assert "permission" in str(form.non_field_errors()), form.errors
+    org.organization.refresh_from_db()
+    assert (org.organization.name, org.organization.weight) == ("Acme", 1)
 
 
 def test_nothing_is_deleted(operator: Client, deployment: Deployment, key: ApiKey) -> None:
