@@ -363,6 +363,19 @@ def test_an_organizations_terms_are_published(operator: Client, org: SeededOrgan
     assert json.loads(last_record("organization", org.id) or "")["weight"] == 3
 
 
+def test_a_limit_that_stops_work_is_confirmed(operator: Client, org: SeededOrganization) -> None:
+    asked = save(operator, org.organization, spend_limit_nanos="0")
+    page = asked.content.decode()
+    assert "every request of Acme is refused" in page
+    assert 'name="confirmed_nanos"' in page
+    for confirmed in ("7", ""):
+        reply = save(operator, org.organization, spend_limit_nanos="0", confirmed_nanos=confirmed)
+        assert reply.status_code == 200
+    reply = save(operator, org.organization, spend_limit_nanos="0", confirmed_nanos="0")
+    org.organization.refresh_from_db()
+    assert (reply.status_code, org.organization.spend_limit_nanos) == (302, 0)
+
+
 def test_what_a_service_refuses_stays_in_the_form(client: Client, org: SeededOrganization) -> None:
     client.force_login(make_operator("support"))
     refused = save(client, org.organization, name="Renamed", weight=3)
