@@ -78,7 +78,7 @@ class VersionedFormSet(BaseInlineFormSet):
 
     def is_valid(self) -> bool:
         """Return whether all rows are valid. Django leaves out the rows that are to be removed."""
-        return super().is_valid() and not any(form.is_stale for form in self.forms)
+        return super().is_valid() and not any(map(_is_refused_as_stale, self.forms))
 
 
 class VersionedInline(VersionedAdmin, TabularInline):
@@ -189,7 +189,11 @@ def _is_stale(page: dict[str, Any]) -> bool:
     forms = [page["adminform"].form] if "adminform" in page else []
     for table in page.get("inline_admin_formsets", ()):
         forms += table.formset.forms
-    return any(getattr(form, "is_stale", False) for form in forms)
+    return any(map(_is_refused_as_stale, forms))
+
+
+def _is_refused_as_stale(form: Any) -> bool:
+    return bool(getattr(form, "is_stale", False))
 
 
 class ReadOnlyAdmin(OperatorAdmin):

@@ -1,5 +1,6 @@
 """The requirements of a variant before customers may use it."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -124,7 +125,7 @@ def _deployment_problem(variant: Variant) -> str:
     )
 
 
-def _unserved(variant: Variant, served: set[str | None], for_all: str, for_some: str) -> str:
+def _unserved(variant: Variant, served: Collection[str | None], for_all: str, for_some: str) -> str:
     """Return the problem of a model that is open to all unless all are served (None), or of one
     whose organizations are not all served; empty if there is none."""
     if None in served:

@@ -1,6 +1,6 @@
 """The operators' price books: edited in dollars per million tokens, published, cancelled."""
 
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.contrib import admin, messages
@@ -8,7 +8,7 @@ from django.contrib.admin.utils import unquote
 from django.db import transaction
 from django.db.models import QuerySet
 from django.forms import BaseInlineFormSet, ModelForm
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
@@ -203,7 +203,7 @@ class PublishForm(forms.Form):
 
     def show(self, version: str) -> None:
         """Carry the version of the page that is shown now. A phrase for other prices is cleared."""
-        data = self.data.copy()
+        data = cast(QueryDict, self.data).copy()
         data[VERSION] = version
         if self.is_stale:
             data.pop("confirmation", None)
