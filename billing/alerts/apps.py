@@ -13,3 +13,9 @@ class AlertsConfig(AppConfig):
     label = "alerts"
     verbose_name = _("Alerts")
     change_permission = Permission.FINANCE_WRITE
+
+    def ready(self) -> None:
+        """Tell the admin what a limit stops."""
+        from billing.alerts.consequences import listen
+
+        listen()

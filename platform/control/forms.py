@@ -8,6 +8,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.http import QueryDict
 from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from control.versions import changed_fields, digest, digests_of, version_of
 from serving.contract.money import AmbiguousAmount, exact_dollars, parse_dollars
@@ -16,6 +17,8 @@ REASON_MAX = 200
 """Characters of a reason that an operator gives."""
 
 VERSION = "version"
+CONFIRMED = "confirmed_nanos"
+"""The field with the amount that a person confirmed."""
 SHOWN_MAX = 300
 """Characters of a value that an error repeats."""
 
@@ -33,6 +36,19 @@ def clean_dollars(text: str) -> int:
             "“%(text)s” is not an amount in dollars. Enter an amount such as 5 or 0.25."
         )
         raise ValidationError(words % {"text": text}) from error
+
+
+def is_confirmed(form: forms.Form, nanos: int, consequence: str) -> bool:
+    """Return whether the person confirmed this amount. Otherwise add the consequence and a checkbox
+    to the form. Another amount needs another confirmation."""
+    if not consequence or form.data.get(CONFIRMED) == str(nanos):
+        return True
+    widget = forms.CheckboxInput(attrs={"value": nanos}, check_test=lambda _value: False)
+    form.fields[CONFIRMED] = forms.Field(
+        label=_("Set this limit anyway"), required=False, widget=widget
+    )
+    form.add_error(None, consequence)
+    return False
 
 
 class VersionField(forms.CharField):

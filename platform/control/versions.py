@@ -57,9 +57,17 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
 
 
+def edits_owner(row: Any) -> Any:
+    """Return the id that `lock_edits` takes for an edit of a row: the row's `edits_owner_id` if it
+    has one, else its organization's id, else its own. URLs of the API have the same id."""
+    owner_id = getattr(row, "edits_owner_id", None) or getattr(row, "organization_id", None)
+    return owner_id or row.pk
+
+
 def lock_edits(owner_id: object) -> None:
-    """Let no other edit of what belongs to an organization, or of one catalog row, be checked
-    before this transaction ends: of two that were made from the same version, one is saved.
+    """Let no other edit of what belongs to an organization, or of one row of the catalog or of the
+    price books, be checked before this transaction ends: of two that were made from the same
+    version, one is saved.
 
     It is an advisory lock, because some of what is edited has no row before its first edit.
     """

@@ -1,6 +1,5 @@
 """The models page shows an organization what it pays itself: its contract's, band by band."""
 
-import math
 from types import SimpleNamespace
 
 import pytest
@@ -122,6 +121,7 @@ def test_a_model_runs_while_a_replica_serves_it(
     ]
     replicas = tuple(SimpleNamespace(deployment_id=each.id, state=state) for each in deployments)
     fleet = FleetStatus(replicas, is_down=state == "down")
-    monkeypatch.setattr(fleet_status, "_latest", fleet_status._Latest(fleet, until=math.inf))
+    fleet_status.cache.clear()
+    monkeypatch.setattr(fleet_status, "_poll", lambda: fleet)
     page = shown(request.getfixturevalue("member"), request.getfixturevalue("org"))
     assert (">Not running<" in page) != is_running

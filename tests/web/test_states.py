@@ -1,7 +1,6 @@
 """A thing's state is told once: lists, counts, pages, buttons and APIs say the same of every state
 of keys, tokens, invitations, webhook endpoints, price books, deployments and credit."""
 
-import math
 import re
 from datetime import timedelta
 from typing import Any
@@ -426,7 +425,8 @@ def test_a_deployments_state(
         for name in FLEETS[state] or ()
     )
     fleet = FleetStatus(replicas, is_down=FLEETS[state] is None)
-    monkeypatch.setattr(fleet_status, "_latest", fleet_status._Latest(fleet, until=math.inf))
+    fleet_status.cache.clear()
+    monkeypatch.setattr(fleet_status, "_poll", lambda: fleet)
     assert deployment.state(fleet) == state
     assert cell(operator, "catalog/deployment") == [state.label]
     assert str(state.label) in admin_page(operator, deployment)

@@ -18,6 +18,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_POST
 
+from billing.alerts.consequences import zero_limit_words
 from billing.reading import selectors as reading
 from billing.reading.filters import UsageFilters
 from control.accounts.models import NAME_MAX
@@ -26,14 +27,13 @@ from control.api_keys.models import FORM_TOKEN_MAX, ApiKey, ApiKeyKind, Scope
 from control.api_keys.services import require_key_access
 from control.db.states import CredentialState
 from control.errors import NotPermitted, ObjectNotFound
-from control.forms import VersionedForm, clean_dollars
+from control.forms import VersionedForm, clean_dollars, is_confirmed
 from control.organizations.models import Project
 from control.permissions import Permission
 from web.console import one_time_secrets
 from web.console.base import PageContext, console_page
 from web.console.binding_limit import page_binding_limit
 from web.console.code_samples import CodeSamples
-from web.console.confirmations import is_confirmed, zero_limit_words
 from web.console.forms import apply_or_form_error, save_edit, status_of
 
 LIFETIMES = {

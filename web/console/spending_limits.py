@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from billing.alerts import selectors, services
+from billing.alerts.consequences import limit_consequence
 from billing.alerts.defaults import PERCENTS
 from billing.alerts.models import Alert, AlertSettings
 from billing.alerts.selectors import Standing
@@ -23,7 +24,7 @@ from billing.alerts.wording import reached_percent
 from billing.reading.exports import plain_dollars
 from control.api_keys.models import ApiKey
 from control.errors import NotPermitted
-from control.forms import VersionedForm, clean_dollars
+from control.forms import VersionedForm, clean_dollars, is_confirmed
 from control.limits import spending
 from control.limits.models import LimitPeriod
 from control.limits.spending import Owner, SpendingLimitRow, owner_names
@@ -32,7 +33,6 @@ from control.permissions import Permission
 from serving.contract.budget import kind_of, limit_budget_id, limited_id, period_of
 from serving.contract.money import format_dollars
 from web.console.base import PageContext, console_page
-from web.console.confirmations import is_confirmed, limit_consequence
 from web.console.forms import apply_or_form_error, save_edit, status_of
 from web.console.labels import key_name
 

@@ -1,5 +1,5 @@
 """Base classes of the operators' admin pages: every write goes through a service, with its audit
-event and published records, and a service error becomes a message."""
+event and published records, and a service error is shown in the form."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
@@ -10,9 +10,9 @@ from django.contrib.admin.utils import quote
 from django.contrib.postgres.fields import ArrayField
 from django.db.models import Model
 from django.forms import BaseInlineFormSet, ModelForm
+from django.forms.formsets import DELETION_FIELD_NAME
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.generic.base import ContextMixin, TemplateResponseMixin, View
 from unfold.admin import ModelAdmin, TabularInline
@@ -24,7 +24,7 @@ from control.errors import NotPermitted, ServiceError
 from control.forms import VERSION, VersionedForm
 from control.permissions import Actor, UserLike
 from control.request_context import bind_log_ids
-from control.versions import lock_edits
+from control.versions import edits_owner, lock_edits
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -46,11 +46,10 @@ class VersionedModelForm(VersionedForm, ModelForm):
         """Compare an existing row's form with the row, once no other edit of it is under way."""
         cleaned = super().clean()
         row = self.instance
-        if not row._state.adding and not self.errors and self.has_changed():
-            # The API locks the organization in an address, or else the row.
-            if organization_id := getattr(row, "organization_id", None):
-                lock_edits(organization_id)
-            lock_edits(row.pk)
+        is_removed = self.cleaned_data.get(DELETION_FIELD_NAME, False)
+        is_whole = is_removed or not self.errors
+        if not row._state.adding and is_whole and self.has_changed():
+            lock_edits(edits_owner(row))
             self.is_current(type(self)(instance=type(row)._default_manager.get(pk=row.pk)))
         return cleaned
 
@@ -75,13 +74,11 @@ class VersionedAdmin(BaseModelAdmin):
 
 
 class VersionedFormSet(BaseInlineFormSet):
-    """Forms of rows, of which none may be stale, nor one that is to be deleted."""
+    """The rows of a table, none of which is removed if its form is stale."""
 
     def is_valid(self) -> bool:
-        """Return whether all forms are valid and none was made from another version."""
-        return super().is_valid() and not any(
-            isinstance(form, VersionedForm) and form.is_stale for form in self.initial_forms
-        )
+        """Return whether all rows are valid. Django leaves out the rows that are to be removed."""
+        return super().is_valid() and not any(map(_is_refused_as_stale, self.forms))
 
 
 class VersionedInline(VersionedAdmin, TabularInline):
@@ -126,7 +123,9 @@ class OperatorAdmin(VersionedAdmin, DollarsMixin, ModelAdmin):
         self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any
     ) -> Any:
         """Return the form with the labels of `column_labels`, of read-only columns too."""
-        return super().get_form(request, obj, change, **{"labels": self.column_labels, **options})
+        form = super().get_form(request, obj, change, **{"labels": self.column_labels, **options})
+        error = getattr(request, "service_error", None)
+        return form if error is None else _with_error(form, error)
 
     def save_model(self, request: HttpRequest, obj: Model, form: ModelForm, change: bool) -> None:
         """Pass the form to a service; `obj` becomes the row that it returns."""
@@ -136,13 +135,15 @@ class OperatorAdmin(VersionedAdmin, DollarsMixin, ModelAdmin):
         obj.__dict__.update(row.__dict__)
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Show a service error as a message on the same page, and a stale form with both values;
+        """Show a service error, and a stale form with both values, in the form as it was sent;
         nothing was changed."""
         try:
             response: HttpResponse = super().changeform_view(request, *args, **kwargs)
         except ServiceError as error:
-            messages.error(request, error.message)
-            return redirect(request.get_full_path())
+            if request.method != "POST":
+                raise
+            request.service_error = error  # type: ignore[attr-defined]
+            response = super().changeform_view(request, *args, **kwargs)
         if _is_stale(getattr(response, "context_data", None) or {}):
             response.status_code = 409
         return response
@@ -171,12 +172,28 @@ class OperatorAdmin(VersionedAdmin, DollarsMixin, ModelAdmin):
                 messages.success(request, done % {"row": row})
 
 
+def _with_error(form: type[ModelForm], error: ServiceError) -> type[ModelForm]:
+    """Return a form that is invalid by a service error, at the field that it names if any."""
+
+    class RefusedForm(form):  # type: ignore[misc, valid-type]
+        def clean(self) -> Any:
+            cleaned = super().clean()
+            self.add_error(error.param if error.param in self.fields else None, error.message)
+            return cleaned
+
+    return RefusedForm
+
+
 def _is_stale(page: dict[str, Any]) -> bool:
     """Return whether a form of an admin page, or a row of its tables, was refused as stale."""
     forms = [page["adminform"].form] if "adminform" in page else []
     for table in page.get("inline_admin_formsets", ()):
         forms += table.formset.forms
-    return any(getattr(form, "is_stale", False) for form in forms)
+    return any(map(_is_refused_as_stale, forms))
+
+
+def _is_refused_as_stale(form: Any) -> bool:
+    return bool(getattr(form, "is_stale", False))
 
 
 class ReadOnlyAdmin(OperatorAdmin):

@@ -20,6 +20,7 @@ from rest_framework.validators import UniqueValidator
 from control.api.errors import CODES, first_error
 from control.api.pagination import invalid_value
 from control.api.serializers import ClosedSerializer
+from control.api.versions import is_conditional
 from control.db.models import ID_MAX
 from control.errors import InvalidValue
 from control.permissions import Actor, Permission, require_operator
@@ -119,8 +120,8 @@ class RowIdField(serializers.CharField):
 
 
 class OperatorApiView(GenericAPIView[Any]):
-    """A view of the operators' API. Reads need `platform:read`, writes `write_permission`, of both
-    the token and its creator's present role."""
+    """A view of the operators' API. Reads need `platform:read`, writes `write_permission`, writes
+    with `If-Match` both, of both the token and its creator's present role."""
 
     ordering: tuple[str, ...] = ("-created_at", "id")
     write_permission = Permission.OPERATORS_WRITE
@@ -130,14 +131,13 @@ class OperatorApiView(GenericAPIView[Any]):
         return [import_string(settings.OPERATOR_AUTHENTICATION)()]
 
     def check_permissions(self, request: Request) -> None:
-        """Raise NotPermitted where the token or the role lacks the permission. A write from a
-        version needs both: the refusal of a stale one shows present values."""
+        """Raise NotPermitted where the token or the role lacks the permission."""
         super().check_permissions(request)
         is_read = request.method in SAFE_METHODS
-        if is_read or "If-Match" in request.headers:
-            require_operator(self.actor, Permission.PLATFORM_READ)
         if not is_read:
             require_operator(self.actor, self.write_permission)
+        if is_read or is_conditional(request):
+            require_operator(self.actor, Permission.PLATFORM_READ)
 
     @property
     def actor(self) -> Actor:

@@ -66,12 +66,12 @@ def versioned(changes: type[Serializer[Any]], *, part: str = "") -> Callable[[Vi
             stale = None
             with transaction.atomic():
                 lock_edits(kwargs.get("organization_id") or ",".join(kwargs.values()))
-                sent = request.headers.get(IF_MATCH.name, ANY)
-                if sent.strip() != ANY:
-                    stale = _mismatch(sent, editable(get(self, request, *args, **kwargs).data))
+                if is_conditional(request):
+                    values = editable(get(self, request, *args, **kwargs).data)
+                    stale = _mismatch(request.headers["If-Match"], values)
                 if stale is None:
                     return tagged(edit(self, request, *args, **kwargs))
-            raise stale  # after the commit: what the error shows may be in the audit log
+            raise stale  # once committed: it shows values, so what `get` records of that stays
 
         view.get, view.is_versioned = read, True
         setattr(view, name, change)
@@ -80,8 +80,14 @@ def versioned(changes: type[Serializer[Any]], *, part: str = "") -> Callable[[Vi
     return decorate
 
 
+def is_conditional(request: Request) -> bool:
+    """Return whether a change is made only if its `If-Match` is of the present values, so that it
+    may be answered with them."""
+    return bool(request.headers.get("If-Match", ANY).strip() != ANY)
+
+
 def _mismatch(header: str, values: Mapping[str, Any]) -> StaleVersion | None:
-    """Return an error unless one of the header's tags is of these values.
+    """Return the error to answer with, None if one of the header's tags is of these values.
 
     Proxies that compress a response mark its tag as weak, which changes nothing here.
     """

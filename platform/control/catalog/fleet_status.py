@@ -13,8 +13,8 @@ from serving.contract.feed import Page
 from serving.contract.replica import ReplicaRecord
 
 TIMEOUT_SECONDS = 1.0
-FRESH_SECONDS = 1.0
-DOWN_SECONDS = 5.0
+KEPT_SECONDS = 1.0
+FAILURE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +36,32 @@ class FleetStatus:
         return ", ".join(f"{count} {state}" for state, count in states.items()) or gettext("none")
 
 
-@dataclass(slots=True)
-class _Latest:
-    """The latest status and how long it is used, as `time.monotonic` tells."""
+class StatusCache:
+    """The last status, and the monotonic time until which it is returned."""
 
-    status: FleetStatus
-    until: float = 0.0
+    def __init__(self) -> None:
+        self.status, self.expires_at = FleetStatus(is_down=True), 0.0
+
+    def get(self) -> FleetStatus:
+        """Return the status; request it if the last one has expired."""
+        if time.monotonic() >= self.expires_at:
+            self.status = _poll()
+            kept_seconds = FAILURE_SECONDS if self.status.is_down else KEPT_SECONDS
+            self.expires_at = time.monotonic() + kept_seconds
+        return self.status
+
+    def clear(self) -> None:
+        """Let the next call request the status."""
+        self.expires_at = 0.0
 
 
-_latest = _Latest(FleetStatus(is_down=True))
+cache = StatusCache()
 
 
 def fleet_status() -> FleetStatus:
-    """Return the fleet's current status, requested once a second at most, or every few seconds
-    while it does not respond: each attempt may take TIMEOUT_SECONDS."""
-    if time.monotonic() >= _latest.until:
-        _latest.status = _poll()
-        seconds = DOWN_SECONDS if _latest.status.is_down else FRESH_SECONDS
-        _latest.until = time.monotonic() + seconds
-    return _latest.status
+    """Return the fleet's status, requested at most once a second. After a request that failed,
+    which may take TIMEOUT_SECONDS, the next one is made FAILURE_SECONDS later."""
+    return cache.get()
 
 
 def _poll() -> FleetStatus:

@@ -1,6 +1,6 @@
 """The requirements of a variant before customers may use it."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -92,30 +92,46 @@ def _price_problem(variant: Variant, at: datetime) -> str:
         book__cancelled_at__isnull=True,
         book__effective_at__lte=at,
     )
-    if _covers_audience(variant, in_force.values_list("book__organization_id", flat=True)):
-        return ""
-    return gettext("It has no price in force in the default tier for everyone who can use it.")
+    priced = set(in_force.values_list("book__organization_id", flat=True))
+    if not priced:
+        return gettext("It has no price in force in the default tier.")
+    return _unserved(
+        variant,
+        priced,
+        gettext("It has no list price in force in the default tier, only contract prices."),
+        gettext("It has no price in force in the default tier for %(organizations)s."),
+    )
 
 
 def _deployment_problem(variant: Variant) -> str:
     deployments = list(selectors.deployments(variant))
-    if not _covers_audience(variant, [each.dedicated_to_id for each in deployments]):
-        return gettext("It has no deployment for everyone who can use it.")
+    if not deployments:
+        return gettext("It has no deployment.")
     fleet = fleet_status()
-    serving = [
+    ready = {
         each.dedicated_to_id
         for each in deployments
-        if any(replica.state in SERVING_STATES for replica in fleet.of(each.id))
-    ]
-    if _covers_audience(variant, serving):
+        if SERVING_STATES.intersection(replica.state for replica in fleet.of(each.id))
+    }
+    if not ready:
+        replicas = "; ".join(fleet.summary(each.id) for each in deployments)
+        words = gettext("No replica of it is ready (replicas: %(replicas)s).")
+        return words % {"replicas": replicas}
+    return _unserved(
+        variant,
+        ready,
+        gettext("Replicas of it are ready only in deployments that are dedicated to customers."),
+        gettext("No replica of it is ready for %(organizations)s."),
+    )
+
+
+def _unserved(variant: Variant, served: Collection[str | None], for_all: str, for_some: str) -> str:
+    """Return the problem of a model that is open to all unless all are served (None), or of one
+    whose organizations are not all served; empty if there is none."""
+    if None in served:
         return ""
-    replicas = "; ".join(fleet.summary(each.id) for each in deployments)
-    return gettext("No replica of it is ready (replicas: %(replicas)s).") % {"replicas": replicas}
-
-
-def _covers_audience(variant: Variant, owners: Iterable[str | None]) -> bool:
-    """Tell whether things of these organizations, None for everyone's, serve all who can use the
-    model."""
-    covered = set(owners)
-    audience = variant.model.organization_ids
-    return None in covered or (audience is not None and covered.issuperset(audience))
+    wanted = variant.model.organization_ids
+    if wanted is None:
+        return for_all
+    missing = ", ".join(each for each in wanted if each not in served)
+    return for_some % {"organizations": missing} if missing else ""

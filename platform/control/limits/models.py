@@ -116,6 +116,11 @@ class UsageTierModelLimit(RateLimitFields):
     def __str__(self) -> str:
         return f"{self.tier} on {self.model}"
 
+    @property
+    def edits_owner_id(self) -> str:
+        """The id for `lock_edits`."""
+        return self.tier_id
+
 
 class RateLimitOverride(RateLimitFields):
     """An organization's limits set by an operator, in place of a whole row of its tier: the row of

@@ -85,12 +85,17 @@ class EffectiveLimitsSerializer(OperatorSerializer):
     )
 
 
-class AdminRateLimitsSerializer(OperatorSerializer):
+class LimitsInForceSerializer(OperatorSerializer):
+    """The limits in force of a customer: on all models together, then model by model."""
+
+    limits = EffectiveLimitsSerializer(many=True)
+
+
+class AdminRateLimitsSerializer(LimitsInForceSerializer):
     """The usage tier of a customer (null: none), what it paid in all, and its limits in force."""
 
     usage_tier_id = serializers.CharField(allow_null=True)
     paid_nanos = serializers.IntegerField()
-    limits = EffectiveLimitsSerializer(many=True)
 
 
 class UsageTierList(OperatorApiView):
@@ -167,6 +172,7 @@ class UsageTierModel(OperatorApiView):
         return self.shown(tier)
 
 
+@versioned(LimitsInForceSerializer)
 class AdminRateLimits(OperatorApiView):
     """The rate limits of a customer."""
 

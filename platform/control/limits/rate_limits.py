@@ -30,6 +30,7 @@ from control.organizations import validators
 from control.organizations.models import Organization, Project
 from control.organizations.selectors import locked_organization
 from control.permissions import Actor, Permission, require, require_operator
+from control.versions import lock_edits
 from serving.contract.records import Limits, LimitTierRecord, ModelLimits
 from serving.contract.units import TIERS
 
@@ -213,6 +214,7 @@ def set_usage_tier_model_limit(
 ) -> None:
     """Limit one model for a whole tier; None lifts the limit."""
     require_operator(actor, Permission.CUSTOMERS_WRITE)
+    lock_edits(tier.id)
     tier = locked_tier(tier.id)
     rows = UsageTierModelLimit.objects.filter(tier=tier, model=model)
     row = rows.first() or UsageTierModelLimit(tier=tier, model=model)
@@ -237,6 +239,7 @@ def set_rate_limit_override(
     """Give an organization its own limits, on all models or on one, in place of its tier's row;
     None restores the tier's."""
     require_operator(actor, Permission.CUSTOMERS_WRITE)
+    lock_edits(organization.id)
     organization = locked_organization(organization.id)
     rows = RateLimitOverride.objects.filter(organization=organization, model=model)
     row = rows.first() or RateLimitOverride(organization=organization, model=model)

@@ -115,7 +115,8 @@ def _key_access(principal: object, organization_id: str) -> OrganizationAccess |
         maker_id=principal.maker_id,
         granted=principal.permissions,
     )
-    return OrganizationAccess(principal.organization, actor)
+    # Read again: the principal's row may be older than a lock that the view holds by now.
+    return OrganizationAccess(selectors.organization(organization_id), actor)
 
 
 def _person_access(request: Request, organization_id: str) -> OrganizationAccess:

@@ -12,15 +12,24 @@ from django.contrib.admin.utils import unquote
 from django.contrib.auth.models import Group
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action
 
 from control.accounts.models import User
-from control.admin.base import OperatorAdmin, ReadOnlyAdmin, ReadOnlyInline, operator, row_url
+from control.admin.base import (
+    OperatorAdmin,
+    ReadOnlyAdmin,
+    ReadOnlyInline,
+    VersionedModelForm,
+    operator,
+    row_url,
+)
 from control.admin.decisions import Decision, ReasonForm, decide
 from control.admin.fields import NOTHING, dollars
+from control.forms import CONFIRMED, is_confirmed
 from control.organizations.models import Membership, Organization, OrganizationStatus, Project
 from control.organizations.selectors import organization, organizations
 from control.organizations.services import (
@@ -29,6 +38,7 @@ from control.organizations.services import (
     set_organization_terms,
     suspend_organization,
 )
+from control.organizations.signals import limit_previewed
 from control.organizations.suspension import suspension_effects
 from control.permissions import Actor, Permission, operator_can
 
@@ -56,10 +66,28 @@ class ProjectInline(ReadOnlyInline):
     spend_limit = dollars("spend_limit_nanos", LIMIT)
 
 
+class OrganizationForm(VersionedModelForm):
+    """An organization's name and terms."""
+
+    def clean(self) -> dict[str, Any] | None:
+        """Ask for a confirmation of a limit that stops work and is lower than before."""
+        cleaned = super().clean()
+        if self.errors or "spend_limit_nanos" not in self.changed_data:
+            return cleaned
+        nanos, before = self.cleaned_data["spend_limit_nanos"], self.initial["spend_limit_nanos"]
+        if nanos is not None and (before is None or nanos < before):
+            effects = limit_previewed.send(
+                Organization, organization=self.instance, limit_nanos=nanos, now=timezone.now()
+            )
+            is_confirmed(self, nanos, " ".join(effect for _, effect in effects if effect))
+        return cleaned
+
+
 @admin.register(Organization)
 class OrganizationAdmin(OperatorAdmin):
     """Organizations, which are created by a sign-up."""
 
+    form = OrganizationForm
     list_display = ("name", "id", "status", "billing_mode", "spend_limit", "created_at")
     list_filter = ("status", "billing_mode")
     search_fields = ("name", "id", "memberships__user__email")
@@ -86,6 +114,16 @@ class OrganizationAdmin(OperatorAdmin):
         return operator_can(role, Permission.CUSTOMERS_WRITE) or operator_can(
             role, Permission.FINANCE_WRITE
         )
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        """Show the checkbox of a limit that is to be confirmed."""
+        page = context["adminform"]
+        if CONFIRMED in page.form.fields:
+            [(name, options)] = page.fieldsets
+            page.fieldsets = [(name, {**options, "fields": (*options["fields"], CONFIRMED)})]
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def has_suspend_permission(self, request: HttpRequest, object_id: str) -> bool:
         """Allow support to suspend active organizations."""

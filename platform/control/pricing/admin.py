@@ -5,6 +5,7 @@ from typing import Any, cast
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
+from django.db import transaction
 from django.db.models import QuerySet
 from django.forms import BaseInlineFormSet, ModelForm
 from django.http import HttpRequest, HttpResponse, QueryDict
@@ -22,7 +23,8 @@ from unfold.widgets import UnfoldAdminSplitDateTimeWidget, UnfoldAdminTextInputW
 from control.admin.base import OperatorAdmin, VersionedInline, operator, row_url
 from control.admin.decisions import decision_page
 from control.admin.fields import DollarsMixin, dollars
-from control.errors import ServiceError
+from control.errors import Conflict, ServiceError
+from control.forms import VERSION, VersionField
 from control.permissions import Actor
 from control.pricing import selectors, services
 from control.pricing.models import BookState, Price, PriceBook
@@ -32,6 +34,7 @@ from control.pricing.price_changes import (
     confirmation_phrase,
     examples,
 )
+from control.versions import edits_owner, lock_edits, version_of
 
 BAND = ("variant", "tier", "input_tokens_min")
 """The fields that identify a band; a price with other values is another price."""
@@ -183,8 +186,7 @@ class PriceBookAdmin(OperatorAdmin):
 
 
 class PublishForm(forms.Form):
-    """The effective time of a book, the phrase that confirms unusual prices, and the version of the
-    prices that the page shows."""
+    """The effective time of a book, and the phrase that confirms unusual prices."""
 
     effective_at = forms.SplitDateTimeField(
         label=_("Effective at"),
@@ -196,15 +198,16 @@ class PublishForm(forms.Form):
         label=_("Confirmation"), required=False, widget=UnfoldAdminTextInputWidget
     )
 
-    reviewed = forms.CharField(required=False, widget=forms.HiddenInput)
-    FIELDS = ("effective_at", "confirmation")
+    version = VersionField(required=False)
+    is_stale = False
 
     def show(self, version: str) -> None:
-        """Have the page send the version of the prices that it shows."""
-        self.initial["reviewed"] = version
-        if self.is_bound:
-            self.data = cast(QueryDict, self.data).copy()
-            self.data["reviewed"] = version
+        """Carry the version of the page that is shown now. A phrase for other prices is cleared."""
+        data = cast(QueryDict, self.data).copy()
+        data[VERSION] = version
+        if self.is_stale:
+            data.pop("confirmation", None)
+        self.data = data
 
     def ask_for(self, phrase: str) -> None:
         """Show the phrase to type."""
@@ -216,19 +219,19 @@ class PublishForm(forms.Form):
 
 def publish_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> HttpResponse:
     """Show old and new prices side by side; on POST, publish the book."""
-    form = PublishForm(request.POST or None, initial={"effective_at": book.effective_at})
-    is_stale = False
+    initial = {"effective_at": book.effective_at, VERSION: shown_version(book)}
+    form = PublishForm(request.POST or None, initial=initial)
     if request.method == "POST" and form.is_valid():
         try:
-            services.publish_book(actor=operator(request), book=book, **form.cleaned_data)
+            _publish_shown(request, book, form)
         except ServiceError as error:
-            is_stale = error.code == "stale_version"
-            form.add_error(error.param if error.param in form.FIELDS else None, error.message)
+            form.add_error(error.param if error.param in form.fields else None, error.message)
         else:
             return _done(request, book, gettext("%(book)s is published."))
-    prices = list(selectors.prices(book))
-    form.show(services.prices_version(prices))
-    changes = _changes(book, prices, form)
+    if form.is_bound:
+        book = selectors.book(book.id)
+        form.show(shown_version(book))
+    changes = _changes(book, form)
     if unusual := [change for change in changes if change.is_unusual]:
         form.ask_for(confirmation_phrase(book, unusual))
     else:
@@ -242,8 +245,31 @@ def publish_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Ht
         admin, request, book, title=title, form=form, table=table, words=words,
         button=gettext("Publish"),
     )  # fmt: skip
-    page.status_code = 409 if is_stale else 200
+    page.status_code = 409 if form.is_stale else 200
     return page
+
+
+def shown_version(book: PriceBook) -> str:
+    """Return the version of what the page shows before a time is chosen: whose prices, and each
+    old and new price."""
+    changes = changes_in(book, selectors.prices(book), book.effective_at or timezone.now())
+    return version_of({"customers": audience(book), "prices": [str(each) for each in changes]})
+
+
+@transaction.atomic
+def _publish_shown(request: HttpRequest, book: PriceBook, form: PublishForm) -> None:
+    """Publish the book if it is as the form's page showed it. Raises ServiceError; Conflict if it
+    is not. A form without a version, such as a script's, is taken as it is."""
+    lock_edits(edits_owner(book))
+    version = form.cleaned_data.pop(VERSION)
+    form.is_stale = version not in ("", shown_version(selectors.book(book.id)))
+    if form.is_stale:
+        words = gettext(
+            "These prices changed after you opened the page, so nothing was published. Look at the"
+            " table again, then publish."
+        )
+        raise Conflict(words)
+    services.publish_book(actor=operator(request), book=book, **form.cleaned_data)
 
 
 def cancel_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> HttpResponse:
@@ -287,9 +313,9 @@ def audience(book: PriceBook) -> str:
     return words % {"name": book.organization, "time": time}
 
 
-def _changes(book: PriceBook, prices: list[Price], form: PublishForm) -> list[PriceChange]:
+def _changes(book: PriceBook, form: PublishForm) -> list[PriceChange]:
     chosen = form.cleaned_data.get("effective_at") if form.is_bound else book.effective_at
-    return changes_in(book, prices, chosen or timezone.now())
+    return changes_in(book, selectors.prices(book), chosen or timezone.now())
 
 
 def _done(request: HttpRequest, book: PriceBook, words: str) -> HttpResponse:

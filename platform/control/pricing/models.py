@@ -121,6 +121,11 @@ class PriceBook(models.Model):
         return self.name
 
     @property
+    def edits_owner_id(self) -> str:
+        """The id for `lock_edits`: a draft may be given to another organization."""
+        return self.id
+
+    @property
     def is_published(self) -> bool:
         """Whether the book can no longer change."""
         return self.published_at is not None
@@ -198,6 +203,11 @@ class Price(models.Model):
     def __str__(self) -> str:
         floor = f" from {self.input_tokens_min:,} input tokens" if self.input_tokens_min else ""
         return f"{self.variant} {self.tier}{floor}"
+
+    @property
+    def edits_owner_id(self) -> str:
+        """The id for `lock_edits`."""
+        return self.book_id
 
     @property
     def is_contract(self) -> bool:

@@ -1,7 +1,7 @@
 """Operators' changes to price books: draft, set prices, publish once, cancel before the effective
 time."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +18,7 @@ from control.permissions import Actor, Permission, require_operator
 from control.pricing import selectors
 from control.pricing.models import BookState, Price, PriceBook, ServiceTier
 from control.pricing.price_changes import changes_in, require_confirmation
-from control.versions import digest
+from control.versions import lock_edits
 from serving.contract.records import ContractPriceRecord, PriceRecord
 
 METERS = ("input_nanos", "cached_input_nanos", "output_nanos")
@@ -114,25 +114,16 @@ def publish_book(
     book: PriceBook,
     effective_at: datetime | None = None,
     confirmation: str = "",
-    reviewed: str = "",
 ) -> PriceBook:
     """Put a book's prices in force from `effective_at`, or now; the book never changes again.
 
     Raises InvalidValue for a time in the past or an incomplete book, Conflict if it is already
-    published, another book takes effect at that time or its prices aren't those `reviewed`, a
-    `prices_version`, and ConfirmationRequired where prices look mis-keyed and `confirmation` is not
-    the phrase that the error names.
+    published or another book takes effect at that time, and ConfirmationRequired where prices look
+    mis-keyed and `confirmation` is not the phrase that the error names.
     """
     require_operator(actor, Permission.FINANCE_WRITE)
     book, now = _draft(book), timezone.now()
     prices = list(selectors.prices(book))
-    if reviewed and reviewed != prices_version(prices):
-        raise Conflict(
-            "The prices of this book were changed after you opened the page, so nothing was"
-            " published. Look at them again.",
-            param="reviewed",
-            code="stale_version",
-        )
     check_complete(prices)
     _check_effective_at(book, effective_at or now, now)
     changes = changes_in(book, prices, effective_at or now)
@@ -147,12 +138,6 @@ def publish_book(
         price.book = book
     publish(price_record(price) for price in prices)
     return book
-
-
-def prices_version(prices: Iterable[Price]) -> str:
-    """Return the version of a book's prices, in the order of `selectors.prices`."""
-    fields = ("variant_id", "tier", "input_tokens_min", *METERS)
-    return digest([[getattr(price, field) for field in fields] for price in prices])
 
 
 @transaction.atomic
@@ -173,6 +158,7 @@ def cancel_book(*, actor: Actor, book: PriceBook) -> PriceBook:
 
 
 def _draft(book: PriceBook) -> PriceBook:
+    lock_edits(book.id)
     book = selectors.locked_book(book.id)
     if book.state(timezone.now()) != BookState.DRAFT:
         raise Conflict(f"{book.name} is published and never changes. Create another draft.")

@@ -1,12 +1,10 @@
 """The operator's admin: what it saves goes through services, so that it is published."""
 
 import dataclasses
-import itertools
 import json
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,7 +21,6 @@ from control.api_keys.models import ApiKey
 from control.audit.models import AuditEvent
 from control.catalog import fleet_status
 from control.catalog import services as catalog
-from control.catalog.fleet_status import FleetStatus
 from control.catalog.models import Deployment, Model, Variant
 from control.feed.models import PublishedChange as Published
 from control.feed.selectors import last_record
@@ -34,6 +31,7 @@ from serving.contract.codec import encode
 from serving.contract.feed import Change, Page
 from serving.contract.replica import ReplicaRecord
 from tests.fixtures.html_forms import form_to
+from tests.fixtures.operator_tokens import make_operator
 from tests.fixtures.organizations import (
     OPERATOR,
     SeededOrganization,
@@ -63,7 +61,7 @@ PAGES = [
 
 @pytest.fixture(autouse=True)
 def fresh_fleet_view() -> None:
-    fleet_status._latest.until = 0.0
+    fleet_status.cache.clear()
 
 
 @pytest.fixture
@@ -256,35 +254,20 @@ def test_the_publish_page_shows_old_and_new_and_asks_for_words(
     assert PriceBook.objects.get(id=book.id).is_published
 
 
-def test_prices_that_were_changed_meanwhile_are_shown_again(
-    operator: Client, variant: Variant
-) -> None:
+def test_only_the_prices_that_were_shown_are_published(operator: Client, variant: Variant) -> None:
     book = pricing.draft_book(actor=OPERATOR, name="Summer")
     pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS)
     url = decide(book, "publish")
-    seen = {"reviewed": operator.get(url).context["form"]["reviewed"].value()}
-    pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS | {"input_nanos": 10**8})
-    moment = {"effective_at_0": "", "effective_at_1": ""}
-    stale = operator.post(url, moment | seen)
-    assert stale.status_code == 409
-    assert "$0.10" in stale.content.decode()
-    assert not PriceBook.objects.get(id=book.id).is_published
-    seen = {"reviewed": stale.context["form"]["reviewed"].value()}
-    assert operator.post(url, moment | seen).status_code == 302
-
-
-def test_a_price_that_was_changed_meanwhile_is_not_deleted(
-    operator: Client, variant: Variant
-) -> None:
-    book = pricing.draft_book(actor=OPERATOR, name="Summer")
-    pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS)
-    form = form_to(operator.get(change_url(book)).content, change_url(book)).values
-    pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS | {"input_nanos": 10**8})
-    stale = operator.post(change_url(book), form | {"prices-0-DELETE": "on"})
-    assert (stale.status_code, book.prices.count()) == (409, 1)
-    again = form_to(stale.content, change_url(book)).values
-    assert operator.post(change_url(book), again | {"prices-0-DELETE": "on"}).status_code == 302
-    assert not book.prices.exists()
+    older = form_to(operator.get(url).content, url).values
+    pricing.set_price(
+        actor=OPERATOR, book=book, variant=variant, **METERS | {"output_nanos": 610_000_000}
+    )
+    refused = operator.post(url, older)
+    assert refused.status_code == 409
+    assert "$0.61" in refused.content.decode()
+    assert not PriceBook.objects.get().is_published
+    assert operator.post(url, form_to(refused.content, url).values).status_code == 302
+    assert PriceBook.objects.get().is_published
 
 
 def test_a_moment_in_the_past_is_an_error_on_the_page(operator: Client, variant: Variant) -> None:
@@ -380,6 +363,29 @@ def test_an_organizations_terms_are_published(operator: Client, org: SeededOrgan
     assert json.loads(last_record("organization", org.id) or "")["weight"] == 3
 
 
+def test_a_limit_that_stops_work_is_confirmed(operator: Client, org: SeededOrganization) -> None:
+    asked = save(operator, org.organization, spend_limit_nanos="0")
+    page = asked.content.decode()
+    assert "every request of Acme is refused" in page
+    assert 'name="confirmed_nanos"' in page
+    for confirmed in ("7", ""):
+        reply = save(operator, org.organization, spend_limit_nanos="0", confirmed_nanos=confirmed)
+        assert reply.status_code == 200
+    reply = save(operator, org.organization, spend_limit_nanos="0", confirmed_nanos="0")
+    org.organization.refresh_from_db()
+    assert (reply.status_code, org.organization.spend_limit_nanos) == (302, 0)
+
+
+def test_what_a_service_refuses_stays_in_the_form(client: Client, org: SeededOrganization) -> None:
+    client.force_login(make_operator("support"))
+    refused = save(client, org.organization, name="Renamed", weight=3)
+    form = refused.context["adminform"].form
+    assert (form["name"].value(), form["weight"].value()) == ("Renamed", "3")
+    assert "permission" in str(form.non_field_errors()), form.errors
+    org.organization.refresh_from_db()
+    assert (org.organization.name, org.organization.weight) == ("Acme", 1)
+
+
 def test_nothing_is_deleted(operator: Client, deployment: Deployment, key: ApiKey) -> None:
     for row in (deployment, key):
         url = change_url(row).replace("change", "delete")
@@ -443,20 +449,3 @@ def test_the_first_pages_figures_link_to_what_they_count(operator: Client) -> No
 def test_a_silent_fleet_is_said_to_be_silent(operator: Client, deployment: Deployment) -> None:
     page = operator.get(change_url(deployment)).content.decode()
     assert "the fleet does not respond" in page
-
-
-def test_a_fleet_that_hangs_is_asked_once_for_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    attempts = itertools.count()
-    seconds = 1_000_000.0
-
-    def poll() -> FleetStatus:
-        nonlocal seconds
-        seconds += fleet_status.TIMEOUT_SECONDS
-        next(attempts)
-        return FleetStatus(is_down=True)
-
-    monkeypatch.setattr(fleet_status, "_latest", fleet_status._Latest(FleetStatus()))
-    monkeypatch.setattr(fleet_status, "_poll", poll)
-    monkeypatch.setattr(fleet_status, "time", SimpleNamespace(monotonic=lambda: seconds))
-    assert all(fleet_status.fleet_status().is_down for _ in range(5))
-    assert next(attempts) == 1

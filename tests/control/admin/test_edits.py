@@ -11,18 +11,28 @@ from django.test import Client
 
 from billing.invoicing.models import BillingProfile, ExchangeRate, LegalEntity, TaxRate
 from control.accounts.models import User
+from control.admin import base
 from control.admin.base import row_url
+from control.api import versions
 from control.catalog.models import Model
 from control.drafts.origin import FIELD
 from control.forms import VERSION
 from control.limits.models import RateLimitOverride, UsageTierModelLimit
+from control.pricing import services as pricing
 from control.pricing.models import Price
 from tests.fixtures.corpus import quarter
 from tests.fixtures.database import let_transaction_last
 from tests.fixtures.furnished import furnish
 from tests.fixtures.html_forms import form_to
-from tests.fixtures.operator_tokens import make_operator
-from tests.fixtures.organizations import make_organization
+from tests.fixtures.operations import ADMIN
+from tests.fixtures.operator_tokens import METERS, bearer_client, make_operator, make_token
+from tests.fixtures.organizations import (
+    OPERATOR,
+    SeededOrganization,
+    make_model,
+    make_organization,
+    make_variant,
+)
 from tests.fixtures.paying import in_place_of_stripe
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -141,6 +151,45 @@ def errors(reply: Any) -> Any:
         (each.formset.errors, each.formset.non_form_errors())
         for each in reply.context["inline_admin_formsets"]
     ]
+
+
+@pytest.mark.parametrize("typed", [{}, {"prices-0-output_nanos": "soon"}])
+def test_a_price_that_changed_is_removed_only_knowingly(
+    operator: Client, typed: dict[str, str]
+) -> None:
+    book = rows()["pricing.pricebook"]
+    url, older = url_of(book), held(operator, book)
+    theirs = as_lists({"prices-0-input_nanos": "$0.25"})
+    assert operator.post(url, older | theirs).status_code == 302
+    refused = operator.post(url, older | typed | {"prices-0-DELETE": "on"})
+    assert (refused.status_code, book.prices.count()) == (409, 1)
+    assert "Now: $0.25. It was: " in refused.content.decode()
+    again = operator.post(url, form_to(refused.content, url).values)
+    assert (again.status_code, book.prices.count()) == (302, 0), errors(again)
+
+
+def test_edits_of_a_contract_wait_for_each_other_wherever_they_are_made(
+    client: Client, org: SeededOrganization, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The admin's form and table, the change and the price by API lock the same id."""
+    book = pricing.draft_book(actor=OPERATOR, name="Draft", organization=org.organization)
+    variant = make_variant(make_model())
+    pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS)
+    client.force_login(User.objects.create_superuser("owner@penstock.example"))
+    script, url = bearer_client(make_token(make_operator())[1]), f"{ADMIN}/price-books/{book.id}"
+    price = {"variant_id": variant.id, **METERS}
+    edits = [
+        lambda: client.post(url_of(book), held(client, book) | {"name": "New"}),
+        lambda: client.post(url_of(book), held(client, book) | {"prices-0-output_nanos": "0.61"}),
+        lambda: script.patch(url, {"name": "Newer"}, content_type="application/json"),
+        lambda: script.post(f"{url}/prices", price, content_type="application/json"),
+    ]
+    for edit in edits:
+        locked: set[str] = set()
+        for module in (base, versions, pricing):
+            monkeypatch.setattr(module, "lock_edits", locked.add)
+        assert edit().status_code in (200, 302)
+        assert locked == {book.id}
 
 
 def test_a_model_that_has_variants_is_saved(operator: Client) -> None:

@@ -5,16 +5,19 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.core.cache import cache
 from django.test import Client
 
+from control.api import versions
 from control.api_keys.models import ApiKey
 from control.audit.models import AuditEvent
+from control.organizations.models import Organization
 from tests.fixtures.database import let_transaction_last
 from tests.fixtures.furnished import furnish
 from tests.fixtures.openapi import openapi_document
 from tests.fixtures.operations import ADMIN, AUTO_TOP_UP, ORGANIZATION
 from tests.fixtures.operator_tokens import bearer_client, make_operator, make_token
-from tests.fixtures.organizations import make_organization
+from tests.fixtures.organizations import SeededOrganization, make_organization
 from tests.fixtures.paying import in_place_of_stripe
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -38,10 +41,13 @@ EDITS: dict[str, dict[str, Any]] = {
     f"PATCH {ADMIN}/usage-tiers/{{tier_id}}": {"name": "New"},
     f"PATCH {ADMIN}/organizations/{{organization_id}}": {"name": "Newer"},
     f"PATCH {ADMIN}/organizations/{{organization_id}}/terms": {"weight": 7},
+    f"PUT {ADMIN}/organizations/{{organization_id}}/rate-limits": {"requests_per_minute": 7},
 }
 """A change of each thing that has a version."""
 ALREADY_SO = {f"PATCH {ORGANIZATION}/payment-methods/{{method_id}}"}
 """The only payment method is the default already."""
+WHOLE = {f"PUT {ADMIN}/organizations/{{organization_id}}/rate-limits": "limits"}
+"""What is compared as a whole, by operation."""
 
 
 @pytest.fixture
@@ -53,11 +59,14 @@ def api(monkeypatch: pytest.MonkeyPatch):
         org, client = make_organization(), Client()
         ids = furnish(org, double)
         client.force_login(org.owner)
-        token = make_token(make_operator())[1]
+        operator = make_operator()
+        tokens = {"": make_token(operator)[1]} | {
+            each: make_token(operator, [each])[1] for each in ("finance:write", "customers:write")
+        }
 
-        def call(label: str, body: Any = None, **headers: str) -> Any:
+        def call(label: str, body: Any = None, only: str = "", **headers: str) -> Any:
             method, path = label.split(" ")
-            bearer = {"authorization": f"Bearer {token}"} if path.startswith(ADMIN) else {}
+            bearer = {"authorization": f"Bearer {tokens[only]}"} if path.startswith(ADMIN) else {}
             return getattr(client, method.lower())(
                 path.format(**ids),
                 data=body,
@@ -102,7 +111,12 @@ def test_a_stale_change_is_refused_and_told(api) -> None:
             assert newer != first, label
         refused = api(label, body, if_match=f'"else", W/{stale}')
         error = refused.json()["error"]
-        now = shown.json().get("limits", shown.json())[name]
+        values = shown.json()
+        if label in WHOLE:
+            name = WHOLE[label]
+        elif "limits" in values:
+            values = values["limits"]
+        now = values[name]
         assert refused.status_code == 409, label
         assert (error["code"], error["type"]) == ("stale_version", "conflict"), label
         refused = api(label, body, if_match=stale)
@@ -122,21 +136,34 @@ def test_a_use_of_a_key_does_not_make_its_version_stale(api) -> None:
     assert api(label, {"name": "New"}, if_match=version).status_code == 200
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("part", ["", "/terms"])
-def test_a_stale_change_of_a_customer_is_a_view_of_it(part: str) -> None:
-    organization = make_organization().organization
-    operator = make_operator()
-    path = f"{ADMIN}/organizations/{organization.id}{part}"
+OF_CUSTOMERS = [
+    (f"PATCH {ADMIN}/organizations/{{organization_id}}", {"name": "Newer"}, "customers:write"),
+    (f"PATCH {ADMIN}/organizations/{{organization_id}}/terms", {"weight": 7}, "finance:write"),
+]
 
-    def change(*permissions: str) -> Any:
-        secret = make_token(operator, permissions)[1]
-        return bearer_client(secret).patch(
-            path, {}, content_type="application/json", headers={"if-match": '"stale"'}
-        )
 
-    write = "finance:write" if part else "customers:write"
-    assert change(write).status_code == 403
-    assert not AuditEvent.objects.filter(action="organization.viewed_by_operator").exists()
-    assert change(write, "platform:read").status_code == 409
-    assert AuditEvent.objects.filter(action="organization.viewed_by_operator").count() == 1
+@pytest.mark.parametrize(("label", "body", "permission"), OF_CUSTOMERS)
+def test_a_refused_change_that_shows_a_customers_values_is_audited(
+    api, django_capture_on_commit_callbacks, label: str, body: Any, permission: str
+) -> None:
+    views = AuditEvent.objects.filter(action="organization.viewed_by_operator")
+    cache.clear()
+    refused = api(label, body, only=permission, if_match='"else"')
+    assert (refused.status_code, views.count()) == (403, 0)
+    with django_capture_on_commit_callbacks() as callbacks:
+        refused = api(label, body, if_match='"else"')
+    assert (refused.status_code, views.count()) == (409, 1)
+    assert callbacks, "later views are skipped only once this one is committed"
+    assert api(label, body, only=permission, if_match="*").status_code == 200
+
+
+def test_a_keys_version_is_compared_with_what_the_lock_protects(
+    org: SeededOrganization, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, url = bearer_client(org.mint(scopes=["manage"])[1]), f"/api/v1/organizations/{org.id}"
+    headers = {"if-match": client.get(url).headers["etag"]}
+    monkeypatch.setattr(
+        versions, "lock_edits", lambda owner: Organization.objects.update(name="Theirs")
+    )
+    refused = client.patch(url, {"name": "Mine"}, content_type="application/json", headers=headers)
+    assert refused.json()["error"]["metadata"] == {"changed": {"name": "Theirs"}}

@@ -62,8 +62,8 @@ def variant(db: None) -> Variant:
     return make_variant(parent.model, "int8", parent=parent)
 
 
-def price(variant: Variant, customer: Organization | None = None) -> None:
-    book = pricing.draft_book(actor=OPERATOR, name="Prices", organization=customer)
+def price(variant: Variant, organization: Organization | None = None) -> None:
+    book = pricing.draft_book(actor=OPERATOR, name="Prices", organization=organization)
     pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS)
     pricing.publish_book(actor=OPERATOR, book=book)
 
@@ -153,19 +153,26 @@ def test_a_price_counts_while_it_is_in_force(variant: Variant, fleet: Fleet) -> 
         publish(variant)
 
 
-@pytest.mark.parametrize("audience", ["everyone", "both", "one"])
-def test_what_one_customer_has_serves_nobody_else(
-    variant: Variant, fleet: Fleet, audience: str
+CUSTOMERS: list[tuple[str | None, str, str, list[str]]] = [
+    # open to these customers (None: all), whose contract, whose deployment, what is missing
+    (None, "", "", []), (None, "A", "A", ["price", "deployment"]), ("A", "A", "A", []),
+    ("A", "B", "B", ["price", "deployment"]), ("AB", "A", "A", ["price", "deployment"]),
+    ("AB", "", "", []), ("AB", "", "A", ["deployment"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CUSTOMERS)
+def test_price_and_deployment_are_for_all_who_may_use_it(
+    variant: Variant, fleet: Fleet, case: tuple[str | None, str, str, list[str]]
 ) -> None:
-    furnish(variant, fleet, without="price")
-    one, other = (make_organization(name).organization for name in ("One", "Other"))
-    price(variant, one)
-    Deployment.objects.update(dedicated_to=one)
-    ids = {"everyone": None, "both": [one.id, other.id], "one": [one.id]}[audience]
-    services.update_model(actor=OPERATOR, model=variant.model, changes={"organization_ids": ids})
-    variant.refresh_from_db()
-    missing = [each.code for each in publication.requirements(variant) if not each.is_met]
-    assert missing == ([] if audience == "one" else ["price", "deployment"])
+    open_to, contract, dedicated, missing = case
+    customers = {name: make_organization(name).organization for name in "AB"}
+    services.record_quality(actor=OPERATOR, variant=variant, document=quality_report())
+    price(variant, customers.get(contract))
+    deployment = make_deployment(variant, dedicated_to=customers.get(dedicated))
+    fleet.state, fleet.deployment_id = "ready", deployment.id
+    variant.model.organization_ids = open_to and [customers[name].id for name in open_to]
+    assert [each.code for each in publication.missing_requirements(variant)] == missing
 
 
 @pytest.mark.parametrize("need", ["", *NEEDS])

@@ -1,9 +1,12 @@
 """The catalog: what is published of models, variants and deployments."""
 
+from types import SimpleNamespace
+
 import pytest
 from rest_framework.test import APIClient
 
-from control.catalog import selectors, services
+from control.catalog import fleet_status, selectors, services
+from control.catalog.fleet_status import FleetStatus
 from control.catalog.models import Deployment, Variant
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.feed.selectors import last_record
@@ -245,3 +248,20 @@ def test_only_a_model_for_embeddings_has_vectors() -> None:
             make_variant(model, dimensions=dimensions)
     with pytest.raises(InvalidValue, match="task"):
         services.update_model(actor=OPERATOR, model=embedder, changes={"task": "generate"})
+
+
+@pytest.mark.parametrize(
+    ("fleet", "kept_seconds"), [(FleetStatus(), 1), (FleetStatus(is_down=True), 5)]
+)
+def test_a_slow_fleet_is_asked_once_for_a_list(
+    monkeypatch: pytest.MonkeyPatch, fleet: FleetStatus, kept_seconds: int
+) -> None:
+    clock = iter([50, 51, 51, 51 + kept_seconds - 0.1, 51 + kept_seconds, 60])
+    polls: list[FleetStatus] = []
+    monkeypatch.setattr(fleet_status, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(fleet_status, "_poll", lambda: polls.append(fleet) or fleet)
+    fleet_status.cache.clear()
+    for count in (1, 1, 1, 2):
+        assert fleet_status.fleet_status() == fleet
+        assert len(polls) == count
+    fleet_status.cache.clear()

@@ -1,31 +1,22 @@
-"""Confirmation of an amount that stops work: the form comes back and says what stops."""
+"""What a spending limit stops as soon as it is set, for the console, and for the admin, which asks
+by a signal."""
 
 from datetime import datetime
 
-from django import forms
 from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
 
 from billing.alerts.selectors import spent_nanos
 from control.organizations.models import Organization
-from serving.contract.budget import period_end, period_start
+from control.organizations.signals import limit_previewed
+from serving.contract.budget import limit_budget_id, period_end, period_start
 from serving.contract.money import exact_dollars
-from web.console.formatting import moment
 
-CONFIRMED = "confirmed_nanos"
+MOMENT = "{:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def is_confirmed(form: forms.Form, nanos: int, consequence: str) -> bool:
-    """Return whether the person confirmed this amount. Otherwise add the consequence and a checkbox
-    to the form. Another amount needs another confirmation."""
-    if not consequence or form.data.get(CONFIRMED) == str(nanos):
-        return True
-    widget = forms.CheckboxInput(attrs={"value": nanos}, check_test=lambda _value: False)
-    form.fields[CONFIRMED] = forms.Field(
-        label=_("Set this limit anyway"), required=False, widget=widget
-    )
-    form.add_error(None, consequence)
-    return False
+def listen() -> None:
+    """Tell what an organization's monthly limit would stop."""
+    limit_previewed.connect(_on_limit_previewed, dispatch_uid="billing.alerts.consequences")
 
 
 def zero_limit_words(name: str) -> str:
@@ -52,6 +43,13 @@ def limit_consequence(
         "name": name,
         "spent": exact_dollars(spent),
         "limit": exact_dollars(limit_nanos),
-        "start": moment(starts_at),
-        "end": moment(period_end(budget_id, starts_at) or starts_at),
+        "start": MOMENT.format(starts_at),
+        "end": MOMENT.format(period_end(budget_id, starts_at) or starts_at),
     }
+
+
+def _on_limit_previewed(
+    sender: object, organization: Organization, limit_nanos: int, now: datetime, **_: object
+) -> str:
+    budget_id = limit_budget_id(organization.id)
+    return limit_consequence(organization, budget_id, organization.name, limit_nanos, now)
