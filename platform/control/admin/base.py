@@ -8,12 +8,14 @@ from django.contrib import messages
 from django.contrib.admin.options import BaseModelAdmin
 from django.contrib.admin.utils import quote
 from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import ValidationError
 from django.db.models import Model
 from django.forms import BaseInlineFormSet, ModelForm
 from django.forms.formsets import DELETION_FIELD_NAME
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.generic.base import ContextMixin, TemplateResponseMixin, View
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.views import UnfoldModelAdminViewMixin
@@ -76,9 +78,15 @@ class VersionedAdmin(BaseModelAdmin):
 class VersionedFormSet(BaseInlineFormSet):
     """The rows of a table, none of which is removed if its form is stale."""
 
-    def is_valid(self) -> bool:
-        """Return whether all rows are valid. Django leaves out the rows that are to be removed."""
-        return super().is_valid() and not any(map(_is_refused_as_stale, self.forms))
+    def clean(self) -> None:
+        """Refuse to remove a row that was changed since: Django leaves out such rows' errors."""
+        super().clean()
+        if any(_is_refused_as_stale(form) for form in self.forms if self._should_delete_form(form)):
+            words = gettext(
+                "A row that you removed was changed after you opened the page, so nothing was"
+                " saved. Look at the marked fields, then save again."
+            )
+            raise ValidationError(words)
 
 
 class VersionedInline(VersionedAdmin, TabularInline):

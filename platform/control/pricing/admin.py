@@ -34,7 +34,7 @@ from control.pricing.price_changes import (
     confirmation_phrase,
     examples,
 )
-from control.versions import edits_owner, lock_edits, version_of
+from control.versions import version_of
 
 BAND = ("variant", "tier", "input_tokens_min")
 """The fields that identify a band; a price with other values is another price."""
@@ -203,6 +203,9 @@ class PublishForm(forms.Form):
 
     def show(self, version: str) -> None:
         """Carry the version of the page that is shown now. A phrase for other prices is cleared."""
+        self.initial[VERSION] = version
+        if not self.is_bound:
+            return
         data = cast(QueryDict, self.data).copy()
         data[VERSION] = version
         if self.is_stale:
@@ -219,8 +222,7 @@ class PublishForm(forms.Form):
 
 def publish_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> HttpResponse:
     """Show old and new prices side by side; on POST, publish the book."""
-    initial = {"effective_at": book.effective_at, VERSION: shown_version(book)}
-    form = PublishForm(request.POST or None, initial=initial)
+    form = PublishForm(request.POST or None, initial={"effective_at": book.effective_at})
     if request.method == "POST" and form.is_valid():
         try:
             _publish_shown(request, book, form)
@@ -230,7 +232,7 @@ def publish_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Ht
             return _done(request, book, gettext("%(book)s is published."))
     if form.is_bound:
         book = selectors.book(book.id)
-        form.show(shown_version(book))
+    form.show(shown_version(book))
     changes = _changes(book, form)
     if unusual := [change for change in changes if change.is_unusual]:
         form.ask_for(confirmation_phrase(book, unusual))
@@ -260,9 +262,8 @@ def shown_version(book: PriceBook) -> str:
 def _publish_shown(request: HttpRequest, book: PriceBook, form: PublishForm) -> None:
     """Publish the book if it is as the form's page showed it. Raises ServiceError; Conflict if it
     is not. A form without a version, such as a script's, is taken as it is."""
-    lock_edits(edits_owner(book))
-    version = form.cleaned_data.pop(VERSION)
-    form.is_stale = version not in ("", shown_version(selectors.book(book.id)))
+    book, version = selectors.locked_book(book.id), form.cleaned_data.pop(VERSION)
+    form.is_stale = bool(version) and version != shown_version(book)
     if form.is_stale:
         words = gettext(
             "These prices changed after you opened the page, so nothing was published. Look at the"

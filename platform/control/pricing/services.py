@@ -51,7 +51,7 @@ def draft_book(
 def update_book(*, actor: Actor, book: PriceBook, changes: Mapping[str, Any]) -> PriceBook:
     """Change BOOK_FIELDS of a draft. Raises Conflict once the book is published."""
     require_operator(actor, Permission.FINANCE_WRITE)
-    book = _draft(book)
+    book = _edited_draft(book)
     if not set(changes) <= BOOK_FIELDS:
         raise InvalidValue(f"Only {', '.join(sorted(BOOK_FIELDS))} can be set.")
     if differences := apply_changes(book, changes):
@@ -78,7 +78,7 @@ def set_price(
     input.
     """
     require_operator(actor, Permission.FINANCE_WRITE)
-    book = _draft(book)
+    book = _edited_draft(book)
     meters = {
         "input_nanos": input_nanos,
         "cached_input_nanos": cached_input_nanos,
@@ -101,7 +101,7 @@ def set_price(
 def remove_price(*, actor: Actor, price: Price) -> None:
     """Remove a price from a draft: the earlier price stays in force for its variant."""
     require_operator(actor, Permission.FINANCE_WRITE)
-    book = _draft(price.book)
+    book = _edited_draft(price.book)
     before = snapshot(price, METERS)
     _record(actor, "price_book.price_removed", book, **_named(price), before=before)
     price.delete()
@@ -157,8 +157,12 @@ def cancel_book(*, actor: Actor, book: PriceBook) -> PriceBook:
     return book
 
 
-def _draft(book: PriceBook) -> PriceBook:
+def _edited_draft(book: PriceBook) -> PriceBook:
     lock_edits(book.id)
+    return _draft(book)
+
+
+def _draft(book: PriceBook) -> PriceBook:
     book = selectors.locked_book(book.id)
     if book.state(timezone.now()) != BookState.DRAFT:
         raise Conflict(f"{book.name} is published and never changes. Create another draft.")

@@ -163,7 +163,9 @@ def test_a_price_that_changed_is_removed_only_knowingly(
     assert operator.post(url, older | theirs).status_code == 302
     refused = operator.post(url, older | typed | {"prices-0-DELETE": "on"})
     assert (refused.status_code, book.prices.count()) == (409, 1)
-    assert "Now: $0.25. It was: " in refused.content.decode()
+    page = refused.content.decode()
+    assert "Now: $0.25. It was: " in page
+    assert "A row that you removed was changed" in page
     again = operator.post(url, form_to(refused.content, url).values)
     assert (again.status_code, book.prices.count()) == (302, 0), errors(again)
 
