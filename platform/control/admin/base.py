@@ -81,7 +81,8 @@ class VersionedFormSet(BaseInlineFormSet):
     def clean(self) -> None:
         """Refuse to remove a row that was changed since: Django leaves out such rows' errors."""
         super().clean()
-        if any(_is_refused_as_stale(form) for form in self.forms if self._should_delete_form(form)):
+        stale = filter(_is_refused_as_stale, self.forms)
+        if any(form.cleaned_data.get(DELETION_FIELD_NAME) for form in stale):
             words = gettext(
                 "A row that you removed was changed after you opened the page, so nothing was"
                 " saved. Look at the marked fields, then save again."
