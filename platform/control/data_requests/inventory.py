@@ -116,6 +116,12 @@ STORED_DATA = (
         ),
         RetentionRule.DELETED,
     ),
+    StoredData(
+        "sso.RemovedScimUser",
+        "user",
+        ("organization_id", "external_id", "removed_at"),
+        RetentionRule.DELETED,
+    ),
     StoredData("pricing.PriceBook", "published_by", ("id", "name"), RetentionRule.REFERENCE),
     StoredData("pricing.PriceBook", "cancelled_by", ("id", "name"), RetentionRule.REFERENCE),
     StoredData(

@@ -160,15 +160,18 @@ def require_acceptable(invitation: Invited | None, user: User, now: datetime) ->
 
 
 @transaction.atomic
-def readdress_invitations(*, actor: Actor, before: str, after: str) -> None:
+def readdress_invitations(*, actor: Actor, before: str, after: str | None) -> None:
     """Send the open invitations of a person, in any organization, along to their new address: the
-    old one may soon be somebody else's. They are withdrawn where the new address is a member's, or
-    has an invitation that can be accepted."""
+    old one may soon be somebody else's. They are withdrawn where there is none, or it is a
+    member's, or has an invitation that can be accepted."""
     now = timezone.now()
     rows = Invitation.objects.select_for_update(of=("self",), no_key=True)
     rows = rows.filter(email=before, accepted_at__isnull=True, revoked_at__isnull=True)
     for invitation in rows.select_related("organization").order_by("id"):
         organization = invitation.organization
+        if after is None:
+            _withdraw(actor, invitation, now)
+            continue
         expired = selectors.expired_invitation(organization, after, now)
         if expired is not None:
             _withdraw(actor, expired, now)

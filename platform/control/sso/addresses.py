@@ -18,6 +18,7 @@ from control.organizations.members import readdress_invitations
 from control.organizations.models import Organization
 from control.permissions import Actor, Role
 from control.sso import provisioning, selectors
+from control.sso.reclaim import close_unverified, is_unverified, reclaim
 
 
 @transaction.atomic
@@ -27,15 +28,16 @@ def change_address(*, actor: Actor, organization: Organization, user: User, emai
 
     Both addresses must be of the organization's verified domains. The account of an operator, and
     one whose owner has chosen an address elsewhere, keep theirs. An account with the new address
-    that nobody verified is closed. Raises NotPermitted for a new address of another domain,
-    Conflict for one that another account holds.
+    that nobody verified is closed, and one that the provider removed goes on without it. Raises
+    NotPermitted for a new address of another domain, Conflict for one that another account holds.
     """
     address = provisioning.own_address(organization, email)
     user = locked_user(user.id)
     before = user.email
-    may_change = provisioning.may_be_opened(user) and selectors.is_own(organization, user)
+    may_change = selectors.may_be_opened(user) and selectors.is_own(organization, user)
     if address == before or not may_change:
         return
+    reclaim(actor, organization, address)
     _free(actor, organization, user, address)
     # First: the old address still is this person's, and so is the email to it.
     _notify(organization, before, address)
@@ -80,8 +82,8 @@ def _free(actor: Actor, organization: Organization, user: User, address: str) ->
     """Take an address from an account that could not verify it, since its domain's owner decides
     whose it is. Raises Conflict if another account holds it."""
     holder = user_by_email(address)
-    if holder is not None and provisioning.is_unverified(organization, holder):
-        provisioning.close_unverified(holder)
+    if holder is not None and is_unverified(organization, holder):
+        close_unverified(holder)
         audit.record(
             actor=actor,
             action="sso.unverified_account_closed",

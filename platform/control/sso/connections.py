@@ -20,7 +20,7 @@ from control.organizations.signals import (
     organization_deletion_previewed,
 )
 from control.permissions import Actor, Permission, can, require, require_operator
-from control.sso import provisioning, selectors
+from control.sso import selectors
 from control.sso.models import (
     DOMAIN_MAX,
     GRANTABLE,
@@ -36,6 +36,7 @@ from control.sso.models import (
     token_digest,
 )
 from control.sso.oidc import discover
+from control.sso.reclaim import end_sessions
 from control.sso.saml import read_metadata
 from control.sso.scim_members import sync_roles
 
@@ -177,7 +178,7 @@ def enforce(*, actor: Actor, organization: Organization) -> int:
     connection.save(update_fields=["is_enforced"])
     for user in users:
         if user.pk != actor.user_id:
-            provisioning.end_sessions(user)
+            end_sessions(user)
     _record(actor, "sso.enforced", connection, domains=sorted(names), people=len(users))
     return len(users)
 

@@ -194,6 +194,26 @@ class ScimUser(models.Model):
         return self.user_name
 
 
+class RemovedScimUser(models.Model):
+    """A user whom the provider removed, until it adds the same person again."""
+
+    organization = models.ForeignKey(Organization, models.PROTECT, related_name="+")
+    user = models.ForeignKey(User, models.CASCADE, related_name="+")
+    external_id = models.CharField(max_length=SUBJECT_MAX, blank=True)
+    removed_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "sso_removed_scim_user"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organization", "user"], name="removed_scim_user_is_one"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.external_id
+
+
 class ScimGroup(models.Model):
     """A group of SCIM users; its name is looked up in the role map as a claim's value is."""
 

@@ -1,12 +1,9 @@
 """Accounts, memberships and roles, as an identity provider's assertions grant them."""
 
-import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from allauth.account.models import EmailAddress
-from allauth.mfa.models import Authenticator
-from allauth.usersessions.models import UserSession
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
@@ -21,6 +18,7 @@ from control.organizations.models import Membership, Organization
 from control.permissions import Actor, Permission, Role, can
 from control.sso import selectors
 from control.sso.models import GRANTABLE, SUBJECT_MAX, SsoConnection, SsoIdentity
+from control.sso.reclaim import close_to_its_maker, end_sessions, reclaim
 
 REFUSALS_SHOWN = 200
 """Longest reason that is shown, in characters."""
@@ -55,7 +53,7 @@ def sign_in(*, connection: SsoConnection, vouched: IdentityAssertion) -> User:
     if identity is not None:
         user = identity.user
         own_address(organization, user.email)
-        if not may_be_opened(user):
+        if not selectors.may_be_opened(user):
             raise NotPermitted("You cannot sign in to this account with SSO.")
     else:
         user = account(organization, address, name=vouched.name)
@@ -166,21 +164,27 @@ def own_address(organization: Organization, email: str) -> str:
     return address
 
 
-def account(organization: Organization, email: str, *, name: str = "") -> User:
-    """Return the user with an address of the organization, creating one if needed.
+def account(
+    organization: Organization, email: str, *, name: str = "", external_id: str = ""
+) -> User:
+    """Return the user with an address of the organization, creating one if needed. `external_id`
+    is SCIM's.
 
     The owner of a domain owns its addresses, so an account with an address that nobody verified
-    loses its creator's credentials, unless it has a membership here. Raises NotPermitted for an
-    operator's account, Conflict if the address belongs to an account with another address.
+    loses its creator's credentials, unless it has a membership here, and the account of a person
+    whom SCIM removed gives the address up. Raises NotPermitted for an operator's account, Conflict
+    if the address belongs to an account with another address.
     """
     address = own_address(organization, email)
+    actor = provider(organization, "identity provider", Role.ADMIN)
+    reclaim(actor, organization, address, external_id=external_id)
     user = user_by_email(address)
     verified = EmailAddress.objects.filter(email__iexact=address, verified=True).first()
     if verified is not None and verified.user_id != (user and user.pk):
         raise Conflict(f"{address} belongs to an account with another address.")
     if user is None:
         user = _new_account(address, name)
-    elif not may_be_opened(user):
+    elif not selectors.may_be_opened(user):
         raise NotPermitted("You cannot sign in to this account with SSO.")
     elif verified is None and selectors.membership_of(organization, user) is None:
         close_to_its_maker(user)
@@ -199,47 +203,6 @@ def _new_account(address: str, name: str) -> User:
             return User.objects.create_user(address, name=user_name)
     except IntegrityError as error:
         raise Conflict("This account was just created. Try again.") from error
-
-
-def may_be_opened(user: User) -> bool:
-    """Return whether a customer's provider may sign a user in: not an operator or an inactive
-    user."""
-    return user.is_active and not user.operator_role
-
-
-def is_unverified(organization: Organization, user: User) -> bool:
-    """Return whether somebody signed up and proved no address since, so that nobody ever used the
-    account; members of the organization are known to it."""
-    addresses = EmailAddress.objects.filter(user=user).values_list("verified", flat=True)
-    is_unused = bool(addresses) and not any(addresses) and user.last_login is None
-    is_member = selectors.membership_of(organization, user) is not None
-    return is_unused and may_be_opened(user) and not is_member
-
-
-def close_unverified(user: User) -> None:
-    """Close an account that nobody could use, and free its address."""
-    close_to_its_maker(user)
-    EmailAddress.objects.filter(user=user).delete()
-    user.email, user.name = f"{secrets.token_hex(16)}@unverified.invalid", ""
-    user.is_active, user.erased_at = False, timezone.now()
-    user.save(update_fields=["email", "name", "is_active", "erased_at"])
-
-
-def close_to_its_maker(user: User) -> None:
-    """Remove all credentials, other addresses and sessions of an account."""
-    user.set_unusable_password()
-    user.save(update_fields=["password"])
-    Authenticator.objects.filter(user=user).delete()
-    EmailAddress.objects.filter(user=user).exclude(email__iexact=user.email).delete()
-    end_sessions(user)
-
-
-def end_sessions(user: User) -> int:
-    """End all sessions of a user; return how many."""
-    sessions = list(UserSession.objects.filter(user=user))
-    for session in sessions:
-        session.end()
-    return len(sessions)
 
 
 def ensure_membership(
@@ -273,7 +236,7 @@ def end_membership(*, actor: Actor, organization: Organization, user: User) -> N
         remove_member(
             actor=actor, membership=membership, heir=_transfer_target(organization, membership)
         )
-    if selectors.is_own(organization, user) and may_be_opened(user):
+    if selectors.is_own(organization, user) and selectors.may_be_opened(user):
         end_sessions(user)
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from django.db import transaction
 from django.utils import timezone
 
-from control.accounts.models import EMAIL_MAX
+from control.accounts.models import EMAIL_MAX, User
 from control.audit import services as audit
 from control.db.row_changes import differences
 from control.errors import Conflict, InvalidValue
@@ -14,8 +14,9 @@ from control.organizations import selectors as tenants
 from control.organizations.models import Organization
 from control.permissions import Actor, Role
 from control.sso import addresses, provisioning, selectors
-from control.sso.models import ScimGroup, ScimUser
+from control.sso.models import RemovedScimUser, ScimGroup, ScimUser
 from control.sso.provisioning import effective_role, end_membership, ensure_membership
+from control.sso.reclaim import record_removed
 
 TEXT_MAX = 100
 NAMED_MAX = 50
@@ -53,12 +54,10 @@ def add_user(*, organization: Organization, profile: ScimProfile) -> ScimUser:
     """
     organization = tenants.locked_organization(organization.id)
     _check(profile)
-    name = f"{profile.given_name} {profile.family_name}".strip()
-    user = provisioning.account(organization, profile.user_name, name=name)
+    user = _account(organization, profile)
     _check_free(organization, profile.user_name)
-    if selectors.scim_users(organization).filter(user=user).exists():
-        raise Conflict(f"{profile.user_name} already exists.", param="userName")
     row = ScimUser.objects.create(organization=organization, user=user, **asdict(profile))
+    RemovedScimUser.objects.filter(organization=organization, user=user).delete()
     _sync_role(row)
     _record("scim.user_added", row, role=_role(row), **_without_names(asdict(profile)))
     return row
@@ -72,9 +71,15 @@ def change_user(*, organization: Organization, scim_user_id: str, profile: ScimP
     organization = tenants.locked_organization(organization.id)
     row = selectors.scim_user(organization, scim_user_id)
     _check(profile)
-    if profile.user_name.lower() != row.user_name.lower():
+    is_renamed = profile.user_name.lower() != row.user_name.lower()
+    if is_renamed:
         provisioning.own_address(organization, profile.user_name)
         _check_free(organization, profile.user_name)
+    if _is_for_another_person(row, profile):
+        record_removed(row)
+        row.user = _account(organization, profile)
+        row.save(update_fields=["user"])
+    elif is_renamed:
         addresses.change_address(
             actor=_actor(organization), organization=organization, user=row.user,
             email=profile.user_name,
@@ -104,11 +109,13 @@ def change_user(*, organization: Organization, scim_user_id: str, profile: ScimP
 
 @transaction.atomic
 def remove_user(*, organization: Organization, scim_user_id: str) -> None:
-    """Remove a user: end their membership and delete their SCIM data."""
+    """Remove a user: end their membership and delete their SCIM data but the external id, by which
+    they are known if they come back."""
     organization = tenants.locked_organization(organization.id)
     row = selectors.scim_user(organization, scim_user_id)
     _record("scim.user_removed", row, role=_role(row))
     end_membership(actor=_actor(organization), organization=organization, user=row.user)
+    record_removed(row)
     row.delete()
 
 
@@ -167,6 +174,24 @@ def sync_roles(rows: Iterable[ScimUser]) -> None:
         _sync_role(row)
 
 
+def _account(organization: Organization, profile: ScimProfile) -> User:
+    """Return the account of a new SCIM user. Raises Conflict if it is another SCIM user's."""
+    name = f"{profile.given_name} {profile.family_name}".strip()
+    user = provisioning.account(
+        organization, profile.user_name, name=name, external_id=profile.external_id
+    )
+    if selectors.scim_users(organization).filter(user=user).exists():
+        raise Conflict(f"{profile.user_name} already exists.", param="userName")
+    return user
+
+
+def _is_for_another_person(row: ScimUser, profile: ScimProfile) -> bool:
+    """Return whether a provider uses a suspended user again for somebody else, as Okta does for a
+    new person with an old user name: the external id is another one."""
+    ids = {row.external_id, profile.external_id}
+    return not row.is_active and "" not in ids and len(ids) > 1
+
+
 def _sync_role(row: ScimUser) -> None:
     """Create, change or end a user's membership by their status and groups."""
     organization, actor = row.organization, _actor(row.organization)
@@ -179,7 +204,7 @@ def _sync_role(row: ScimUser) -> None:
     role = effective_role(connection, values, membership.role if membership else None)
     if membership is None and not selectors.is_own(organization, row.user):
         role = ""  # The domain was removed.
-    if role and provisioning.may_be_opened(row.user):
+    if role and selectors.may_be_opened(row.user):
         ensure_membership(actor=actor, organization=organization, user=row.user, role=role)
     elif membership is not None:
         end_membership(actor=actor, organization=organization, user=row.user)

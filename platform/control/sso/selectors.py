@@ -206,3 +206,9 @@ def last_events(organization: Organization) -> list[AuditEvent]:
         for event in events(organization.id, filters=EventFilters(about=about), limit=LOG_MAX)
     ]
     return sorted(latest, key=lambda event: -event.pk)[:LOG_MAX]
+
+
+def may_be_opened(user: User) -> bool:
+    """Return whether a customer's provider may sign a user in: not an operator or an inactive
+    user."""
+    return user.is_active and not user.operator_role

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
 from django.test import Client
 from django.utils import timezone
 
@@ -300,3 +301,56 @@ def test_scim_decides_the_address_where_it_manages_the_person(
     sign_in(Client(), oidc, OLD, subject="one")
     sign_in(client, oidc, NEW, subject="one")
     assert who(client) == User.objects.get(email=OLD).id
+
+
+def of_somebody_else(caller: Caller, email: str, way: str) -> Any:
+    """Let a provider give the address of somebody who left to a person with another id."""
+    row = caller.add(email, externalId="" if way == "no id" else "one")
+    if way == "suspended":
+        caller.patch(f"/Users/{row['id']}", {"op": "replace", "path": "active", "value": False})
+        sent = {"schemas": [USER], "userName": email, "externalId": "two", "active": True}
+        return caller.call("put", f"/Users/{row['id']}", sent).json()
+    assert caller.call("delete", f"/Users/{row['id']}").status_code == 204
+    if way == "renamed":
+        renamed = caller.add("john@acme.example", externalId="two")
+        assert rename(caller, renamed, email).status_code == 200
+        return renamed
+    return caller.add(email, externalId={"same": "one", "no id": ""}.get(way, "two"))
+
+
+@pytest.mark.parametrize("way", ["another id", "no id", "suspended", "renamed", "same"])
+@pytest.mark.parametrize("further", ["", "ada@home.example"])
+def test_an_address_goes_to_the_next_person_without_the_account(
+    acme: SeededOrganization, caller: Caller, way: str, further: str
+) -> None:
+    """The passkey, password and other memberships stay with the person who left."""
+    leaver = User.objects.create_user(OLD, "correct horse battery staple")
+    EmailAddress.objects.create(user=leaver, email=OLD, verified=True, primary=True)
+    if further:
+        EmailAddress.objects.create(user=leaver, email=further, verified=True)
+    Authenticator.objects.create(user=leaver, type="webauthn", data={})
+    row = of_somebody_else(caller, OLD, way)
+    holder = User.objects.get(email=OLD)
+    assert ScimUser.objects.get(id=row["id"]).user == holder
+    assert Membership.objects.get(organization=acme.organization, user=holder)
+    assert addresses_of(holder)[-1 if way == "same" else 0] == (OLD, True, True)
+    leaver.refresh_from_db()
+    assert leaver.has_usable_password()
+    assert Authenticator.objects.get().user == leaver
+    if way == "same":
+        assert holder == leaver
+        return
+    assert holder != leaver
+    assert leaver.email == further or leaver.email.endswith("@released.invalid")
+    assert addresses_of(leaver) == ([(further, True, True)] if further else [])
+
+
+def test_a_sign_in_gives_no_account_of_a_person_who_left(
+    connected: SsoConnection, caller: Caller, oidc: OidcProvider, client: Client
+) -> None:
+    row = caller.add(OLD)
+    leaver = User.objects.get(email=OLD)
+    sign_in(Client(), oidc, OLD, subject="one")
+    caller.call("delete", f"/Users/{row['id']}")
+    sign_in(client, oidc, OLD, subject="two")
+    assert who(client) == User.objects.get(email=OLD).id != leaver.id
