@@ -20,9 +20,8 @@ def hear_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_it_started_ends_with_it(postgres_url: str, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "infra.cli", "simulate-books", "--seeds", "1000"]
     environment = {**os.environ, SERVER_VARIABLE: postgres_url}

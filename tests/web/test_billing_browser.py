@@ -50,6 +50,7 @@ def look(browser: Browser, console: str, org: SeededOrganization) -> Look:
     return looking
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("window", "scheme"), LOOKS)
 def test_it_fits_and_is_quiet(
     look: Look,

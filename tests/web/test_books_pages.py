@@ -14,6 +14,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("window", "scheme"), LOOKS)
 def test_the_pages_fit_their_window(
     browser: Browser, console: str, window: dict[str, int], scheme: str

@@ -90,6 +90,7 @@ def pages_of_rows() -> Iterator[tuple[str, str]]:
             yield name, url
 
 
+@pytest.mark.full
 def test_no_page_asks_much(operator: Client, busy: None) -> None:
     """All in one test: it is the rows that take long to make."""
     pages = {name: url for name in PAGES if (url := address(name))} | dict(pages_of_rows())

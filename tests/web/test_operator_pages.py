@@ -24,6 +24,7 @@ PAGES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("window", "scheme"), LOOKS)
 def test_the_pages_fit_their_window(
     browser: Browser, console: str, window: dict[str, int], scheme: str

