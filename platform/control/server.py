@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -93,6 +94,16 @@ def _stop_signal() -> asyncio.Event:
     return stop
 
 
+def _collect_static_files(folder: Path) -> None:
+    from control.static_files import collect
+
+    try:
+        if collect(folder):
+            log.info("static_files_collected", folder=str(folder))
+    except OSError as error:
+        sys.exit(f"penstock run control: PENSTOCK_STATIC_DIR cannot be written: {error}")
+
+
 def main() -> None:
     """Serve with the environment's configuration; an invalid one is one line."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
@@ -103,6 +114,8 @@ def main() -> None:
     import django
 
     django.setup()
+    if config.static_dir is not None:
+        _collect_static_files(config.static_dir)
     sys.setswitchinterval(SWITCH_SECONDS)
     uvloop = uvicorn.importer.import_from_string("uvloop:new_event_loop")
     with asyncio.Runner(loop_factory=uvloop) as runner:

@@ -282,7 +282,7 @@ FORMAT_MODULE_PATH = "control.formats"
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [WEB_DIR / "static"]
 STATIC_ROOT = CONFIG.static_dir
-# With a static folder, `penstock django collectstatic` fills it with hashed, compressed files;
+# With a static folder, control fills it with hashed, compressed files when it starts;
 # without one they are served from the source folders.
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
