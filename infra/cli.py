@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -121,6 +122,40 @@ def logs(
             typer.echo(f"{following.prefix(name, typer.colors.CYAN)} {line}")
     if follow:
         following.follow_logs(home, names or [], goes_on=lambda: True)
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="Where the files go; made if it is missing.")],
+    *,
+    domain: Annotated[str, typer.Option(help="Its console. and api. are what customers use.")],
+    production: Annotated[
+        bool, typer.Option("--production", help="Say that it is for a production platform.")
+    ] = False,
+    gateway: Annotated[
+        list[str] | None, typer.Option(help="A gateway's name; repeat it for each.")
+    ] = None,
+    database_host: Annotated[str, typer.Option(help="PostgreSQL.")] = "127.0.0.1",
+    redis_host: Annotated[str, typer.Option(help="Redis.")] = "127.0.0.1",
+    private_address: Annotated[
+        str, typer.Option(help="This host's, which only the platform's hosts reach.")
+    ] = "127.0.0.1",
+    trusted_proxies: Annotated[
+        str, typer.Option(help="The load balancers' networks.")
+    ] = "127.0.0.1/32",
+) -> None:
+    """Write the configuration of a production platform: environment files with fresh secrets,
+    PostgreSQL's roles and Redis's users. It never overwrites a file."""
+    from infra.production import Choices, configuration, next_steps, write_files
+
+    if not production:
+        raise LocalError("init needs --production; `penstock up` makes what a local platform needs")
+    names = tuple(dict.fromkeys(gateway or ["1"]))
+    choices = Choices(domain, names, database_host, redis_host, private_address, trusted_proxies)
+    texts = configuration(choices)
+    write_files(folder, texts)
+    for line in next_steps(folder, list(texts)):
+        typer.echo(line)
 
 
 @app.command(context_settings=PASS_THROUGH)

@@ -11,7 +11,7 @@ from infra.local.config import ROOT
 
 pytestmark = pytest.mark.unit
 COMMANDS = {
-    "": ("up", "down", "status", "logs", "reset", "upgrade", "check", "django", "vllm"),
+    "": ("up", "down", "status", "logs", "reset", "init", "upgrade", "check", "django", "vllm"),
     "run": ("control", "worker", "scheduler", "gateway", "fleet"),
     "credentials": ("issue", "rotate-encryption"),
     "gateways": ("release",),

@@ -123,6 +123,16 @@ def test_every_list_opens(
     assert operator.get(reverse(f"admin:{page}_changelist")).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [("", "No price books yet"), ("?q=none", "Nothing matches your search and filters")],
+)
+def test_an_empty_list_says_why(operator: Client, query: str, words: str) -> None:
+    page = operator.get(reverse("admin:pricing_pricebook_changelist") + query).text
+    assert words in page
+    assert ("Reset search" in page) == bool(query)
+
+
 def test_the_first_page_counts(operator: Client, org: SeededOrganization, key: ApiKey) -> None:
     page = operator.get("/admin/").content.decode()
     assert "Organizations" in page
