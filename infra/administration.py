@@ -1,6 +1,7 @@
 """The groups of `penstock` for services and for administration. They import no package beyond
 `typer` and `msgspec` before a command runs, so that a gateway's host needs no control plane."""
 
+import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from infra.command import (
     become,
     command_group,
     read_environment,
+    require_extra,
     run_management_command,
 )
 from infra.local.config import LocalError
@@ -26,7 +28,10 @@ credentials = command_group(
     "Issue the data plane's credentials; encrypt stored secrets anew. rotate-encryption needs"
     " penstock[control]."
 )
-gateways = command_group(f"Administer gateways. {NEEDS_CONTROL}")
+gateways = command_group(
+    "Administer gateways that are lost. release needs penstock[control] and its environment,"
+    " ship-usage penstock[gateway]."
+)
 audit = command_group(f"Verify the audit log. {NEEDS_CONTROL}")
 billing = command_group(f"Check, close, archive and export the books. {NEEDS_CONTROL}")
 
@@ -98,10 +103,34 @@ def rotate_encryption(context: typer.Context) -> None:
 
 @gateways.command(context_settings=PASS_THROUGH)
 def release(context: typer.Context) -> None:
-    """Release what a lost gateway's leases hold.
+    """Release what a lost gateway's leases hold; `ship-usage` comes first, where its folder exists.
 
-    Usage: ID --reason WORDS [--dry-run]"""
+    Needs penstock[control] and its environment. Usage: ID --reason WORDS [--dry-run]"""
     run_management_command(["release_gateway", *context.args])
+
+
+@gateways.command("ship-usage")
+def ship_usage(
+    folder: Annotated[Path, typer.Argument(help="The data folder of a gateway that is gone.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and send nothing.")] = False,
+) -> None:
+    """Send the usage that a lost gateway left in its folder; safe to repeat.
+
+    The folder may be a copy on any host that reaches control. Needs penstock[gateway] and
+    PENSTOCK_INTERNAL_API_URL; a credential is in the folder."""
+    require_extra("gateway")
+    from serving.contract.environment import ConfigError
+    from serving.usage.recover import NotShipped, ship_folder, unshipped
+
+    try:
+        if dry_run:
+            left = unshipped(folder)
+        else:
+            left = asyncio.run(ship_folder(folder, read_environment()))
+    except (NotShipped, ConfigError) as error:
+        raise LocalError(str(error)) from error
+    verb = "holds" if dry_run else "shipped:"
+    typer.echo(f"{folder} {verb} {left.events:,} usage events, {left.leases:,} leases")
 
 
 @audit.command(context_settings=PASS_THROUGH)

@@ -31,6 +31,8 @@ log = structlog.get_logger(__name__)
 FIRST_SECONDS = 3.0
 """How long others that start with us have to lock their own."""
 AGAIN_SECONDS = 5.0
+NOT_SHIPPED = (ShipmentFailed, JournalUnavailable, BillingUnreachable, CallFailed)
+"""What keeps a journal from being shipped."""
 
 
 class Orphans:
@@ -70,8 +72,10 @@ class Orphans:
             log.warning("orphan_unusable", folder=folder.name, error=str(error))
             return False
         try:
-            await self._ship(journal, folder)
-        except (ShipmentFailed, JournalUnavailable, BillingUnreachable, CallFailed) as error:
+            self.shipped += await ship_journal(
+                journal, folder, self._api, self._lineage.known, self._clock
+            )
+        except NOT_SHIPPED as error:
             log.warning("orphan_not_shipped", folder=folder.name, error=str(error))
             return False
         finally:
@@ -81,29 +85,27 @@ class Orphans:
     def _open(self, folder: Path, loop: asyncio.AbstractEventLoop) -> Journal:
         return Journal(folder / JOURNAL, busy_seconds=0.0, now=self._clock.time, loop=loop)
 
-    async def _ship(self, journal: Journal, folder: Path) -> None:
-        """Send what it holds, and give its leases back, and how its claims on keys ended, in its
-        name and by its credential."""
-        credential = left_credential.found(folder)
-        api = self._api if credential is None else self._api.showing(credential)
-        billing = Billing(api)
-        lineage, returns = Lineage(journal.lineage, journal.note_lineage), Returns()
-        treasury = Treasury(returns.outbox, wall=self._clock.now)
-        poll = Poll(billing.leases, treasury, returns, journal, lineage)
-        poll.adopt(journal.left_leases, goes_on=False)
-        shipper = Shipper(
-            journal,
-            billing.usage_events,
-            poll.acknowledged,
-            lineage,
-            wall=self._clock.now,
-        )
-        events = journal.done_rows
-        lineage.hear(self._lineage.known)
-        await shipper.ship_the_rest()
-        await poll.give_all_back()
-        await Claims(api, journal).tell()
-        self.shipped += events
-        if events or journal.left_leases:
-            left = len(journal.left_leases)
-            log.info("orphan_shipped", folder=folder.name, events=events, leases=left)
+
+async def ship_journal(
+    journal: Journal, folder: Path, api: InternalApi, lineage_known: str, clock: Clock
+) -> int:
+    """Send what the journal of a gateway that does not run holds, give its leases back, and tell
+    how its claims on keys ended, in its name and by its credential where it left one; return the
+    number of events. Raises one of `NOT_SHIPPED`, and the rest may be sent again."""
+    credential = left_credential.found(folder)
+    billing_api = api if credential is None else api.showing(credential)
+    billing = Billing(billing_api)
+    lineage, returns = Lineage(journal.lineage, journal.note_lineage), Returns()
+    treasury = Treasury(returns.outbox, wall=clock.now)
+    poll = Poll(billing.leases, treasury, returns, journal, lineage)
+    poll.adopt(journal.left_leases, goes_on=False)
+    shipper = Shipper(journal, billing.usage_events, poll.acknowledged, lineage, wall=clock.now)
+    events = journal.done_rows
+    lineage.hear(lineage_known)
+    await shipper.ship_the_rest()
+    await poll.give_all_back()
+    await Claims(billing_api, journal).tell()
+    if events or journal.left_leases:
+        left = len(journal.left_leases)
+        log.info("orphan_shipped", folder=folder.name, events=events, leases=left)
+    return events

@@ -14,7 +14,7 @@ COMMANDS = {
     "": ("up", "down", "status", "logs", "reset", "init", "upgrade", "check", "django", "vllm"),
     "run": ("control", "worker", "scheduler", "gateway", "fleet"),
     "credentials": ("issue", "rotate-encryption"),
-    "gateways": ("release",),
+    "gateways": ("release", "ship-usage"),
     "audit": ("verify",),
     "billing": (
         *("check-integrity", "close-month", "archive-usage"),

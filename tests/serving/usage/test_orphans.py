@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,15 +11,17 @@ from typing import Any
 import aiohttp
 import pytest
 
+from serving.contract.environment import ConfigError
 from serving.contract.idempotency import Ending
 from serving.lock import InUse
-from serving.usage import left_credential, orphans
+from serving.usage import left_credential, orphans, recover
 from serving.usage.clock import Clock
 from serving.usage.internal import InternalApi
 from serving.usage.journal import JOURNAL, Journal
 from serving.usage.lineage import Lineage
 from serving.usage.meter import make_event
 from serving.usage.orphans import Orphans
+from serving.usage.recover import NotShipped, Unshipped, ship_folder, unshipped
 from tests.fixtures.events import event, metered
 from tests.fixtures.fake_control import FakeControl
 from tests.fixtures.gateway import CREDENTIAL
@@ -156,3 +159,45 @@ async def test_a_damaged_folder_is_rescued_and_shipped_too(
     (tmp_path / "dead" / JOURNAL).write_bytes(b"no database" * 1_000)
     assert (await ship(control, tmp_path)).shipped == 0
     assert [path for path in (tmp_path / "dead").iterdir() if ".damaged-" in path.name]
+
+
+def gone(control: FakeControl) -> dict[str, str]:
+    """The environment of an operator's command on another host."""
+    return {"PENSTOCK_INTERNAL_API_URL": control.url}
+
+
+async def test_an_operator_ships_the_folder_of_a_lost_gateway_from_anywhere(
+    control: FakeControl, tmp_path: Path
+) -> None:
+    _, ids = await die(tmp_path / "lost")
+    left_credential.leave(tmp_path / "lost", CREDENTIAL)
+    shutil.copytree(tmp_path / "lost", tmp_path / "copy")
+    assert unshipped(tmp_path / "copy") == Unshipped(events=6, leases=1)
+    assert await ship_folder(tmp_path / "copy", gone(control)) == Unshipped(events=6, leases=1)
+    assert unshipped(tmp_path / "copy") == Unshipped(events=0, leases=0)
+    assert set(control.billing.events) == ids
+    # The other copy is booked no second time: each event has its id.
+    await ship_folder(tmp_path / "lost", gone(control))
+    assert set(control.billing.events) == ids
+
+
+async def test_what_keeps_a_folder_from_being_shipped_is_said(
+    control: FakeControl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(NotShipped, match=r"holds no journal\.sqlite3"):
+        await ship_folder(tmp_path, gone(control))
+    await die(tmp_path / "lost")
+    with pytest.raises(ConfigError, match="PENSTOCK_INTERNAL_CREDENTIAL"):
+        await ship_folder(tmp_path / "lost", gone(control))
+    environ = gone(control) | {"PENSTOCK_INTERNAL_CREDENTIAL": CREDENTIAL}
+    control.billing.is_down = True
+    with pytest.raises(NotShipped, match="try again"):
+        await ship_folder(tmp_path / "lost", environ)
+    assert unshipped(tmp_path / "lost").events == 6
+
+    def in_use(*_: object, **__: object) -> Journal:
+        raise InUse
+
+    monkeypatch.setattr(recover, "Journal", in_use)
+    with pytest.raises(NotShipped, match="a gateway uses"):
+        await ship_folder(tmp_path / "lost", environ)
