@@ -15,7 +15,7 @@ HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 DATA_DIR = "/var/lib/penstock"
 PORTS_OF_A_GATEWAY = 10
 """Ports between those of two gateways of a host; the first has 8701 and 8703."""
-LAME_DUCK_SECONDS = 10
+LAME_DUCK_SECONDS = 5
 """Longer than two probes of a load balancer."""
 GATEWAY_RIGHTS = (
     "~{limits}:* resetchannels &penstock:prefixes:*"
@@ -152,8 +152,8 @@ PENSTOCK_FLEET_URL="{_private_url(choices, 8704)}"
 DATABASE_URL="{_database_url(choices, "penstock_app", new.database_app)}"
 REDIS_URL="{_redis_url(choices, "", new.redis)}"
 
-PENSTOCK_STATIC_DIR="{DATA_DIR}/static"
-PENSTOCK_ARCHIVE_DIR="{DATA_DIR}/archive"
+PENSTOCK_STATIC_DIR="{DATA_DIR}/control/static"
+PENSTOCK_ARCHIVE_DIR="{DATA_DIR}/control/archive"
 PENSTOCK_LOG_FORMAT="json"
 
 # Secrets. Without the pepper no API key works; without the encryption key no stored secret can be
