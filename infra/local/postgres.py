@@ -53,8 +53,9 @@ class Postgres:
         return True
 
 
-def prepare(data: Path, *, port: int, password: str) -> Postgres:
-    """Make the data folder, the database and the password where they are not there yet.
+def prepare(data: Path, *, port: int, password: str, binaries: Path | None = None) -> Postgres:
+    """Make the data folder, the database and the password where they are not there yet, by the
+    wheel's programs unless other `binaries` are named.
 
     Raises PostgresError when the folder cannot be initialised or belongs to another version.
     """
@@ -66,6 +67,7 @@ def prepare(data: Path, *, port: int, password: str) -> Postgres:
     data.parent.mkdir(parents=True, exist_ok=True)
     try:
         package = get_server(data, cleanup_mode=None, start=False)
+        package.bin_path = binaries or package.bin_path
         package.ensure_pgdata_inited()
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:
         raise PostgresError(f"PostgreSQL cannot use {data}: {error}") from error

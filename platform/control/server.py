@@ -103,6 +103,9 @@ def main() -> None:
     import django
 
     django.setup()
+    from control.required_versions import exit_if_unsupported
+
+    exit_if_unsupported("penstock run control")
     sys.setswitchinterval(SWITCH_SECONDS)
     uvloop = uvicorn.importer.import_from_string("uvloop:new_event_loop")
     with asyncio.Runner(loop_factory=uvloop) as runner:
