@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from serving.contract.required_versions import POSTGRESQL_MIN
-from tests.fixtures.environment import POSTGRES_PROGRAMS
+from tests.fixtures.variables import POSTGRES_PROGRAMS
 from tests.long.parts import Part, PartFailed
 from tests.long.parts.suite import run_suite
 

@@ -20,6 +20,8 @@ QUICK = "not full and not long and not browser and not e2e"
 FOLDER_VARIABLE = "PENSTOCK_TEST_PART_FOLDER"
 PASSED, SKIPPED, SOURCE_DIGEST = "passed.txt", "skipped.txt", "sources.txt"
 PROCESSES = 2
+FAILED_MAX = 50
+"""With as many failures the reason is one, and no further test tells more."""
 
 
 def run_suite(folder: Path, tests: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -30,7 +32,8 @@ def run_suite(folder: Path, tests: Sequence[str], environment: Mapping[str, str]
         print(f"{len(before)} tests passed before; --again runs them too.", flush=True)
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-p", "tests.long.parts.remember"),
-        *("-n", str(PROCESSES), "--dist", "loadgroup", "-m", QUICK, *tests),
+        *("-n", str(PROCESSES), "--dist", "loadgroup", "--maxfail", str(FAILED_MAX)),
+        *("--tb", "short", "-m", QUICK, *tests),
     ]
     path = os.pathsep.join((str(ROOT), str(ROOT / "platform"), os.environ.get("PYTHONPATH", "")))
     given = {"PYTHONPATH": path, FOLDER_VARIABLE: str(folder)}
