@@ -41,6 +41,12 @@ VARIABLES = {
     "options": "PGOPTIONS",
 }
 """The variables of libpq for the parts of an address."""
+LOAD = """
+{ echo "BEGIN;" &&
+  "$1" --no-privileges --file=- "$2" | sed "/^SET transaction_timeout = 0;$/d" &&
+  echo "COMMIT;"; } | "${@:3}"
+"""
+"""pg_restore's script without a setting that PostgreSQL 15 and 16 don't know, given to psql."""
 TABLES = "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace"
 STEPS = (
     ("upgrade", "Migrate, and grant the services their rights"),
@@ -64,7 +70,7 @@ def back_up(folder: Path, environ: Mapping[str, str]) -> Iterator[str]:
     folder.mkdir(mode=0o700, parents=True)
     dump = folder / DUMP
     dump.touch(mode=0o600)
-    _run(program, ["--format=custom", f"--file={dump}"], address)
+    _check([program, "--format=custom", f"--file={dump}"], address, "the database was not dumped")
     yield f"{dump}: {dump.stat().st_size:,} bytes"
     archive = environ.get("PENSTOCK_ARCHIVE_DIR")
     if archive and Path(archive).is_dir():
@@ -88,14 +94,12 @@ def restore(folder: Path, environ: Mapping[str, str], *, dry_run: bool = False) 
     manifest = read_manifest(folder)
     _check_secrets(manifest["secrets"], environ)
     address = _owner_url(environ)
-    program = _program("pg_restore", address)
+    programs = _program("pg_restore", address), _program("psql", address)
     _check_empty(address)
     yield f"{folder}: of {manifest['made_at']}, by Penstock {manifest['penstock']}; it fits"
     if dry_run:
         return
-    options = ("--no-privileges", "--exit-on-error", "--single-transaction")
-    name = _connection_variables(address).get("PGDATABASE", "")
-    _run(program, [*options, f"--dbname={name}", str(folder / DUMP)], address)
+    _load(*programs, folder / DUMP, address)
     yield "The database is back."
     if manifest["archive_files"]:
         yield _restore_archive(folder / ARCHIVE, environ)
@@ -200,16 +204,32 @@ def _major(program: Path) -> int:
     return int(numbers[1]) if numbers else 0
 
 
-def _run(program: Path, options: Sequence[str], address: str) -> None:
-    """Run a program of PostgreSQL's. The address goes by variables, since everybody on the host may
-    read the arguments of a command, and a password is in it."""
+def _check(command: Sequence[str | Path], address: str, failed: str) -> None:
+    """Run a command on a database. The address goes by variables, since everybody on the host may
+    read the arguments of a command, and a password is in it. Raises LocalError."""
     environment = {**os.environ, **_connection_variables(address)}
-    result = subprocess.run(
-        [program, *options], env=environment, capture_output=True, text=True, check=False
-    )
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if result.returncode:
         last = result.stderr.strip().splitlines()[-3:]
-        raise LocalError("\n".join((f"{program.name} failed:", *last)))
+        raise LocalError("\n".join((f"{failed}:", *last)))
+
+
+def _load(pg_restore: Path, psql: Path, dump: Path, address: str) -> None:
+    """Load a dump in one transaction, which ends well only if the dump was read to its end."""
+    options = ("--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--output=/dev/null")
+    command: list[str | Path] = [
+        "bash",
+        "-o",
+        "pipefail",
+        "-c",
+        LOAD,
+        "load",
+        pg_restore,
+        dump,
+        psql,
+        *options,
+    ]
+    _check(command, address, "the dump was not loaded, and nothing was changed")
 
 
 def _connection_variables(address: str) -> dict[str, str]:

@@ -1,10 +1,14 @@
 """A client of Redis as gateways use it: nothing is tried again by itself, and whoever asks says how
 long it waits."""
 
+import redis
+import redis.retry
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
+
+from serving.contract.required_versions import unsupported_redis
 
 CONNECT_SECONDS = 1.0
 AWAY = (RedisError, OSError, TimeoutError)
@@ -21,3 +25,23 @@ def open_redis(url: str, *, answer_seconds: float | None = None) -> Redis:
         socket_timeout=answer_seconds,
         protocol=2,
     )
+
+
+def unsupported_version(url: str) -> str | None:
+    """Return the rest of a sentence that begins with `REDIS_URL` if the server is too old; None if
+    it is not, or does not answer or say: a gateway starts without Redis."""
+    with redis.Redis.from_url(
+        url,
+        retry=redis.retry.Retry(NoBackoff(), 0),
+        socket_connect_timeout=CONNECT_SECONDS,
+        socket_timeout=CONNECT_SECONDS,
+        protocol=2,
+    ) as client:
+        try:
+            return unsupported_redis(client.execute_command("HELLO"))
+        except NoPermissionError:
+            return None
+        except ResponseError:
+            return unsupported_redis(None)
+        except AWAY:
+            return None

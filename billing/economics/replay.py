@@ -18,13 +18,14 @@ import msgspec
 from django.db import connection, transaction
 
 from billing.metering.partitions import partition_name
+from control.db.timeouts import UNLIMITED_TRANSACTION
 from control.pricing import selectors as prices
 from control.pricing.models import Price
 from serving.contract.ids import id_floor
 
 DAY = timedelta(days=1)
-PATIENTLY = """
-SET LOCAL transaction_timeout = 0; SET LOCAL statement_timeout = '150s';
+PATIENTLY = f"""
+{UNLIMITED_TRANSACTION}; SET LOCAL statement_timeout = '150s';
 SET LOCAL work_mem = '128MB'; SET LOCAL jit = off
 """
 """For a statement that reads a whole day. It writes nothing: it has no transaction id that would

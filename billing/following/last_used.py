@@ -8,7 +8,7 @@ from control.api_keys.services import record_key_usage
 LAST_USED = """
 /* The newest use of each key in a page. */
 SELECT caller.key_id, max(used.at) FROM (
-    SELECT caller_id, max(uuid_extract_timestamp(event_id)) AS at FROM metering_usage_event
+    SELECT caller_id, max(metering_received_at(event_id)) AS at FROM metering_usage_event
     WHERE ingested_xid >= %s::xid8 AND ingested_xid < %s::xid8 GROUP BY caller_id
 ) AS used JOIN metering_caller AS caller ON caller.id = used.caller_id
 GROUP BY caller.key_id

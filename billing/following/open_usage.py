@@ -50,7 +50,7 @@ FLAGS = {
 # as many groups as events it lets no workers sum.
 KEYS = (
     "organization_id", "caller_id", "supply_id", "accounted_on",
-    "date_bin('1 hour', uuid_extract_timestamp(event_id), '2000-01-01 00:00+00')", "outcome",
+    "date_bin('1 hour', metering_received_at(event_id), '2000-01-01 00:00+00')", "outcome",
     *(f"({flag})::int" for flag in FLAGS.values()),
 )  # fmt: skip
 

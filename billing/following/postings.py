@@ -17,7 +17,9 @@ WITH expiring AS MATERIALIZED (
     GROUP BY organization_id
 ), charged AS (
     SELECT usage.organization_id, usage.accounted_on,
-        ends[width_bucket(uuid_extract_timestamp(usage.event_id), ends) + 1] AS received_before,
+        CASE WHEN ends IS NOT NULL
+            THEN ends[width_bucket(metering_received_at(usage.event_id), ends) + 1]
+        END AS received_before,
         sum(sign * (input_nanos + cached_input_nanos + output_nanos))::bigint AS nanos
     FROM following_usage AS usage LEFT JOIN expiring USING (organization_id)
     WHERE {condition} AND NOT is_waived

@@ -33,7 +33,7 @@ def statement(condition: str) -> str:
         /* Add usage to its minutes and hours: summed by outcome and TTFT first, then by bucket. */
         WITH part AS (
             SELECT organization_id, caller_id, supply_id, accounted_on, outcome, is_waived,
-                date_bin('1 minute', uuid_extract_timestamp(event_id), '2000-01-01 00:00+00')
+                date_bin('1 minute', metering_received_at(event_id), '2000-01-01 00:00+00')
                     AS bucket_at,
                 width_bucket(ttft_seconds::float8, '{BOUNDS}'::float8[]) AS place,
                 sum(sign) AS request_count,

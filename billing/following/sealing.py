@@ -17,6 +17,7 @@ from billing.following.posting import has_unposted, post_through
 from billing.following.span import span, usage_of_span
 from billing.metering.alarms import OPERATOR, raise_alarms
 from billing.metering.models import Day
+from control.db.timeouts import UNLIMITED_TRANSACTION
 from control.feed.database_identity import database_id
 
 TOKENS = ("input_tokens", "cached_input_tokens", "output_tokens")
@@ -31,7 +32,7 @@ RECORD = (
     "lease_nanos", "digest",
 )  # fmt: skip
 """What is digested of a row, in this order."""
-MINUTE = "date_bin('1 minute', uuid_extract_timestamp(event_id), '2000-01-01 00:00+00')"
+MINUTE = "date_bin('1 minute', metering_received_at(event_id), '2000-01-01 00:00+00')"
 ROW_DIGEST = f"sha256(convert_to(ROW({', '.join(RECORD)})::text, 'UTF8'))"
 
 SEALED_SUMS = f"""
@@ -98,8 +99,8 @@ LEFT JOIN LATERAL (
 ) AS before ON true
 """  # noqa: S608 -- constants of this room
 
-PATIENTLY = """
-SET LOCAL transaction_timeout = 0; SET LOCAL statement_timeout = '15min';
+PATIENTLY = f"""
+{UNLIMITED_TRANSACTION}; SET LOCAL statement_timeout = '15min';
 SET LOCAL work_mem = '256MB'; SET LOCAL jit = off
 """
 """For a statement that reads a whole day and locks nothing."""

@@ -34,8 +34,8 @@ WITH wanted AS (
     JOIN following_usage AS used USING (organization_id, caller_id)
     WHERE used.ingested_xid >= (SELECT xid FROM following_cursor WHERE name = 'rollups')
         AND NOT used.is_waived
-        AND uuid_extract_timestamp(used.event_id) >= starts_at
-        AND uuid_extract_timestamp(used.event_id) < ends_at
+        AND metering_received_at(used.event_id) >= starts_at
+        AND metering_received_at(used.event_id) < ends_at
 )
 SELECT place, sum(nanos)::bigint
 FROM (SELECT * FROM read UNION ALL SELECT * FROM unread) AS every GROUP BY place

@@ -40,7 +40,7 @@ GROUP BY 1, 2, 3, 4, 5, 6
 WAIVED = """
 /* Tokens of requests that nobody pays for, by what was sold. */
 SELECT supply.model_id, supply.variant_id, supply.tier, supply.price_id,
-    least(date_trunc('month', uuid_extract_timestamp(event_id), 'UTC')::date, %(first)s::date),
+    least(date_trunc('month', metering_received_at(event_id), 'UTC')::date, %(first)s::date),
     sum(sign * (input_tokens - cached_input_tokens))::bigint,
     sum(sign * cached_input_tokens)::bigint, sum(sign * output_tokens)::bigint
 FROM following_usage AS usage JOIN metering_supply AS supply ON supply.id = supply_id

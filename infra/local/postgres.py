@@ -62,8 +62,9 @@ def bundled_program(name: str) -> Path:
     return Path(POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]) / name
 
 
-def prepare(data: Path, *, port: int, password: str) -> Postgres:
-    """Make the data folder, the database and the password where they are not there yet.
+def prepare(data: Path, *, port: int, password: str, binaries: Path | None = None) -> Postgres:
+    """Make the data folder, the database and the password where they are not there yet, by the
+    wheel's programs unless other `binaries` are named.
 
     Raises PostgresError when the folder cannot be initialised or belongs to another version.
     """
@@ -75,6 +76,7 @@ def prepare(data: Path, *, port: int, password: str) -> Postgres:
     data.parent.mkdir(parents=True, exist_ok=True)
     try:
         package = get_server(data, cleanup_mode=None, start=False)
+        package.bin_path = binaries or package.bin_path
         package.ensure_pgdata_inited()
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:
         raise PostgresError(f"PostgreSQL cannot use {data}: {error}") from error

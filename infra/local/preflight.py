@@ -12,9 +12,9 @@ import redis
 
 from control.db.connection import connect
 from infra.local.config import DEMO_WEIGHTS, HOST, LocalConfig, LocalError
+from serving.contract.required_versions import unsupported_python
 from serving.engine.vllm import installed_device
 
-PYTHON_MIN = (3, 11)
 DISK_BYTES_MIN = 3 * 10**9
 MEMORY_BYTES_MIN = 6 * 10**9  # one vLLM replica takes 3-4 GB, the rest of the platform 1 GB
 EMBEDDER_BYTES_MIN = 10 * 10**9
@@ -36,9 +36,8 @@ def check_machine(config: LocalConfig) -> None:
 
 def check_python(version: tuple[int, ...]) -> None:
     """Raise LocalError for a Python that is too old."""
-    if version < PYTHON_MIN:
-        found, wanted = (".".join(map(str, each)) for each in (version, PYTHON_MIN))
-        raise LocalError(f"Python {found} is not supported; wanted {wanted} or newer")
+    if words := unsupported_python(version):
+        raise LocalError(f"Python {words}")
 
 
 def check_disk(home: Path) -> None:

@@ -114,6 +114,9 @@ def main() -> None:
     import django
 
     django.setup()
+    from control.required_versions import exit_if_unsupported
+
+    exit_if_unsupported("penstock run control")
     if config.static_dir is not None:
         _collect_static_files(config.static_dir)
     sys.setswitchinterval(SWITCH_SECONDS)

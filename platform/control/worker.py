@@ -28,6 +28,9 @@ def main(arguments: Sequence[str]) -> int:
         print(f"penstock run worker: {unknown[0]!r} is no queue; wanted {wanted}", file=sys.stderr)  # noqa: T201
         return 2
     _import_everything()
+    from control.required_versions import exit_if_unsupported
+
+    exit_if_unsupported("penstock run worker")
     context = multiprocessing.get_context("fork")
     workers = [context.Process(target=_run, args=(name,), name=name) for name in names]
     signals: list[int] = []

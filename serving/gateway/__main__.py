@@ -22,6 +22,7 @@ from serving.gateway.connections import Connections
 from serving.gateway.gateway import Gateway, build
 from serving.gateway.protocol import bounded
 from serving.lock import InUse
+from serving.redis_client import unsupported_version
 
 log = structlog.get_logger(__name__)
 
@@ -136,6 +137,8 @@ def main() -> None:
         _check_port(config.operator_host, config.operator_port)
     except (ConfigError, OSError) as error:
         sys.exit(f"gateway: {error}")
+    if config.redis_url is not None and (words := unsupported_version(config.redis_url)):
+        sys.exit(f"gateway: REDIS_URL {words}")
     logs.configure(config.log_format)
     try:
         uvloop.run(serve(config))

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 from django import forms
 from django.contrib import admin
-from django.db import connection
 from django.http import QueryDict
 from django.test import Client
 
@@ -32,6 +31,7 @@ from infra.local.config import ROOT
 from serving.contract.credential import ROLES
 from tests.fixtures.corpus import quarter
 from tests.fixtures.credentials import bearer
+from tests.fixtures.database import let_transaction_last
 from tests.fixtures.openapi import openapi_document
 from tests.fixtures.operations import ADMIN, Ids
 from tests.fixtures.operator_tokens import (
@@ -98,17 +98,11 @@ def ids(org: SeededOrganization, key: ApiKey) -> Ids:
 @pytest.fixture
 def everybody(org: SeededOrganization) -> Client:
     """The owner of an organization who is an operator too: no door stops what is tried."""
-    patiently()
+    let_transaction_last()
     User.objects.filter(id=org.owner.id).update(operator_role="owner")
     client = Client(raise_request_exception=False)
     client.force_login(org.owner)
     return client
-
-
-def patiently() -> None:
-    """Let the one transaction of a test take as long as a busy machine needs."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL transaction_timeout = 0")
 
 
 def part_of(tries: Iterable[Try], part: int) -> Iterator[Try]:
@@ -279,7 +273,7 @@ def query_tries(template: str, ids: Ids) -> Iterator[Try]:
 
 @each_part
 def test_nothing_of_the_operators_api_fails(ids: Ids, part: int) -> None:
-    patiently()
+    let_transaction_last()
     ids = {**ids, **furnish_platform(Variant.objects.get())}
     client = bearer_client(make_token(make_operator())[1], raise_request_exception=False)
     addresses = (
@@ -331,7 +325,7 @@ SCIM_FILTERS = ["filter", "startIndex", "count", "attributes", "excludedAttribut
 @pytest.fixture
 def scim(org: SeededOrganization) -> tuple[Client, Ids]:
     """A provider with its token, and whom it knows."""
-    patiently()
+    let_transaction_last()
     token = create_scim_token(actor=org.actor, organization=org.organization)
     user = ScimUser.objects.create(
         organization=org.organization, user=org.owner, user_name=org.owner.email

@@ -27,7 +27,7 @@ def test_too_little_memory_is_named_with_a_way_out() -> None:
 
 
 def test_an_old_python_is_named() -> None:
-    with pytest.raises(LocalError, match=r"Python 3\.10 is not supported; wanted 3\.11 or newer"):
+    with pytest.raises(LocalError, match=r"Python is 3\.10; Penstock needs 3\.11 or later"):
         preflight.check_python((3, 10))
 
 

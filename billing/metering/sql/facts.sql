@@ -6,7 +6,7 @@ CREATE FUNCTION metering_first_id(day date) RETURNS uuid LANGUAGE sql IMMUTABLE 
     FROM lpad(to_hex((day - DATE '1970-01-01')::bigint * 86400000), 12, '0') AS hex
 $$;
 
--- When a request was received: the millisecond its id begins with.
+-- When a request was received. received_at.sql has the definition in use.
 CREATE FUNCTION metering_received_at(event_id uuid) RETURNS timestamptz
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT to_timestamp(

@@ -14,6 +14,7 @@ import structlog
 from django.db import connection, transaction
 
 from control.audit.models import ChainLink, ChainVerification, UnchainedEvent
+from control.db.timeouts import UNLIMITED_TRANSACTION
 
 PAGE_DEEDS = 1_000
 FAULTS_MAX = 20
@@ -36,7 +37,7 @@ SELECT deed.id, {CONTENT} FROM audit_unchained_event AS waiting
 JOIN audit_event AS deed ON deed.id = waiting.deed_id ORDER BY deed.id LIMIT %s
 """  # noqa: S608 -- constants of this module
 
-PATIENTLY = "SET LOCAL transaction_timeout = 0; SET LOCAL statement_timeout = '10min'"
+PATIENTLY = f"{UNLIMITED_TRANSACTION}; SET LOCAL statement_timeout = '10min'"
 
 BROKEN = f"""
 /* Links that do not follow from their deed and the link before, or leave a gap. */

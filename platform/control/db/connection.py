@@ -31,10 +31,21 @@ def connect(
 
 async def connect_apart(*, connect_timeout: int) -> psycopg.AsyncConnection:
     """Connect as the application does, outside the pools, in autocommit."""
-    django_parameters = connections["default"].get_connection_params()
-    parameters = {name: value for name, value in django_parameters.items() if name not in OF_DJANGO}
-    parameters |= {"connect_timeout": connect_timeout, "autocommit": True}
-    return await psycopg.AsyncConnection.connect(**parameters)
+    parameters = _parameters("default", connect_timeout)
+    return await psycopg.AsyncConnection.connect(**parameters, autocommit=True)
+
+
+def server_version(alias: str, *, connect_timeout: int) -> str:
+    """Return the `server_version` of a database of Django's settings, such as `15.18`; Django
+    itself raises an error of its own for some old servers. Raises psycopg.OperationalError."""
+    with psycopg.connect(**_parameters(alias, connect_timeout)) as connection:
+        return connection.info.parameter_status("server_version") or ""
+
+
+def _parameters(alias: str, connect_timeout: int) -> dict[str, Any]:
+    given = connections[alias].get_connection_params()
+    parameters = {name: value for name, value in given.items() if name not in OF_DJANGO}
+    return parameters | {"connect_timeout": connect_timeout}
 
 
 class TimeoutConnection(psycopg.Connection[Any]):

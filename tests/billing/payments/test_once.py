@@ -25,6 +25,7 @@ from billing.payments.syncing import sync_open
 from billing.simulation.stripe_double import Fault, StripeDouble
 from control.outbox.services import deliver_due
 from tests.fixtures.corpus import quarter
+from tests.fixtures.database import let_transaction_last
 from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_organization
 from tests.fixtures.paying import (
     ask_checkout,
@@ -44,12 +45,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 @pytest.fixture(autouse=True)
 def patient(db: None) -> None:
     """A test is one transaction, and these take longer than any of the product's may."""
-    be_patient()
-
-
-def be_patient() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL transaction_timeout = 0")
+    let_transaction_last()
 
 
 class Killed(BaseException):
@@ -304,7 +300,7 @@ def test_any_order_and_repetition_gives_one_state(
     for in_order in (True, False):
         stripe.forget()
         with transaction.atomic():
-            be_patient()
+            let_transaction_last()
             org = make_organization(f"Any{in_order}")
             live_a_while(org, stripe, deeds)
             if in_order:

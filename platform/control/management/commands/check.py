@@ -18,6 +18,7 @@ from django.db.migrations.executor import MigrationExecutor
 from control.management.production import Flaw, flaws
 from control.operators.selectors import operators
 from control.permissions import OperatorRole
+from control.required_versions import unsupported_versions
 
 ROLE = """
 /* Whether this session's role is a superuser, and how many of the platform's tables it owns. */
@@ -45,7 +46,13 @@ class Command(CheckCommand):
         if not options["deploy"]:
             super().handle(*app_labels, **options)
             return
-        found = [*flaws(settings.CONFIG), *_database_flaws(), *_redis_flaws(), *_font_flaws()]
+        found = [
+            *flaws(settings.CONFIG),
+            *(Flaw("must", name, words) for name, words in unsupported_versions()),
+            *_database_flaws(),
+            *_redis_flaws(),
+            *_font_flaws(),
+        ]
         found.sort(key=lambda flaw: flaw.level)
         if options["json"]:
             self.stdout.write(json.dumps([asdict(flaw) for flaw in found], indent=2))

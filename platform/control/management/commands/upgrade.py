@@ -16,6 +16,7 @@ from control.db.privileges import (
     set_timeouts,
 )
 from control.management.republishing import republish_outdated
+from control.required_versions import unsupported_versions
 
 LOCK_SECONDS_MAX = 10
 LOCKED = (
@@ -40,9 +41,11 @@ class Command(BaseCommand):
     def handle(self, **options: object) -> None:
         """Upgrade the database.
 
-        Raises CommandError for a database of another development version, a table that stays
-        locked, or wrong privileges.
+        Raises CommandError for a Python or server that is too old, a database of another
+        development version, a table that stays locked, or wrong privileges.
         """
+        for variable, words in unsupported_versions("owner"):
+            raise CommandError(f"{variable} {words}")
         owner, app = connections["owner"], connections["default"]
         _check_history(owner)
         _migrate(owner)
