@@ -6,7 +6,7 @@ otherwise the rest of a sentence that begins with the name of a setting.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 PYTHON_MIN = (3, 11)
@@ -33,13 +33,12 @@ def unsupported_postgresql(version: str) -> str | None:
     )
 
 
-def unsupported_redis(hello: Sequence[Any] | Mapping[Any, Any] | None) -> str | None:
-    """Judge a server by its reply to HELLO: names and values in turn, or None where it doesn't know
-    the command, which is new in Redis 6.0. Every Valkey is recent enough."""
+def unsupported_redis(hello: Sequence[Any] | None) -> str | None:
+    """Judge a server by its reply to HELLO by protocol 2: names and values in turn, or None where
+    it doesn't know the command, which is new in Redis 6.0. Every Valkey is recent enough."""
     if hello is None:
         return _old_redis("before 6.0")
-    is_mapping = isinstance(hello, Mapping)
-    pairs = hello.items() if is_mapping else zip(hello[::2], hello[1::2], strict=True)
+    pairs = zip(hello[::2], hello[1::2], strict=True)
     said = {_text(name): _text(value) for name, value in pairs}
     number = re.match(r"(\d+)\.(\d+)", said.get("version", ""))
     if number is None or said.get("server") == "valkey":

@@ -131,3 +131,14 @@ def test_people_read_what_must_be_mended_first(capsys: pytest.CaptureFixture) ->
     assert levels == sorted(levels)
     assert lines[-1].endswith("to think about.")
     assert django_settings.CONFIG.secret_key not in "".join(lines)
+
+
+@pytest.mark.django_db
+def test_a_server_that_is_too_old_must_be_mended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    words = "names PostgreSQL 14.11; Penstock needs 15 or later"
+    monkeypatch.setattr(check, "unsupported_versions", lambda: [("DATABASE_URL", words)])
+    with pytest.raises(SystemExit):
+        call_command("check", "--deploy")
+    assert f"must    DATABASE_URL {words}." in capsys.readouterr().out.splitlines()
