@@ -9,7 +9,7 @@ from infra.local.config import ROOT
 
 pytestmark = pytest.mark.unit
 PACKAGES = ("platform/control", "serving", "billing", "web", "infra")
-ARTEFACTS = ("systemd", "nginx", "haproxy")
+ARTEFACTS = ("systemd", "nginx", "haproxy", "postgres", "compose")
 
 
 @pytest.fixture(scope="module")
