@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 
-from infra.local.config import LocalError
+from infra.local.config import ROOT, LocalError
 from serving.contract.credential import NAME, Caller, issue
 from serving.contract.environment import ConfigError, networks
 
@@ -96,7 +96,7 @@ def next_steps(folder: Path, names: Sequence[str]) -> Iterator[str]:
     yield ""
     yield "Next:"
     yield "  1. In control.env, set EMAIL_URL and PENSTOCK_SUPPORT_EMAIL, for payments Stripe's."
-    yield f"  2. psql -v ON_ERROR_STOP=1 -f {folder}/roles.sql postgresql://postgres@HOST/postgres"
+    yield f"  2. psql -f {folder}/roles.sql postgresql://postgres@HOST/postgres"
     yield f"  3. Give Redis {folder}/redis.acl as its aclfile, and `maxmemory-policy noeviction`."
     yield f"  4. set -a; . {folder}/control.env; . {folder}/owner.env; set +a"
     yield "     penstock upgrade && penstock django createsuperuser && penstock check --deploy"
@@ -214,13 +214,10 @@ PENSTOCK_SALT_SECRET="{new.salt}"
 
 
 def _roles(new: Secrets) -> str:
-    return f"""\
--- Run once as a superuser. The owner has the tables and migrates; the services' role may do only
--- what `penstock upgrade` grants.
-CREATE ROLE penstock_owner LOGIN PASSWORD '{new.database_owner}';
-CREATE ROLE penstock_app LOGIN PASSWORD '{new.database_app}';
-CREATE DATABASE penstock OWNER penstock_owner;
-"""
+    """Return the shipped script with the passwords."""
+    passwords = {"owner_password": new.database_owner, "app_password": new.database_app}
+    lines = [f"\\set {name} '{value}'" for name, value in passwords.items()]
+    return "\n".join((*lines, "", (ROOT / "infra/postgres/roles.sql").read_text()))
 
 
 def _redis_users(new: Secrets) -> str:

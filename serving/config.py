@@ -142,5 +142,5 @@ class GatewayConfig:
             body_begins_seconds=timeout(environ, "PENSTOCK_BODY_START_TIMEOUT_SECONDS", 10.0),
             redis_url=redis_url(environ, "REDIS_URL") if environ.get("REDIS_URL") else None,
             trusted_proxies=networks(environ, "PENSTOCK_TRUSTED_PROXIES"),
-            proxy_protocol_from=networks(environ, "PENSTOCK_GATEWAY_PROXY_PROTOCOL_FROM"),
+            proxy_protocol_from=networks(environ, "PENSTOCK_PROXY_PROTOCOL_FROM"),
         )

@@ -6,14 +6,23 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+import structlog
 from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIHandler
 from django.http.response import HttpResponseBase
 
 from control.db.pools import give_back_connections
 from control.error_pages import error_body
-from serving.contract.client_address import Address, Network, forwarded_address, is_in
+from serving.contract.client_address import (
+    Address,
+    Network,
+    UnknownProxy,
+    forwarded_address,
+    is_in,
+)
 from serving.contract.client_address import client_address as parse_address
+
+log = structlog.get_logger(__name__)
 
 SCHEMES = {b"http": "http", b"https": "https"}
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -33,9 +42,12 @@ class TrustedProxies:
     """Sets the client's address and scheme of each request. `X-Forwarded-For` and `-Proto` count
     only if the request comes from a trusted proxy."""
 
-    def __init__(self, application: Any, networks: Iterable[Network]) -> None:
+    def __init__(
+        self, application: Any, networks: Iterable[Network], unknown_proxy: UnknownProxy
+    ) -> None:
         self._application = application
         self._networks = tuple(networks)
+        self._unknown_proxy = unknown_proxy
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Pass a request on with its client's address."""
@@ -44,7 +56,14 @@ class TrustedProxies:
             scope["client"] = (str(address), peer[1])
             if is_in(address, self._networks):
                 self._apply_forwarded(scope, address)
+            elif self._unknown_proxy.is_watching:
+                self._watch_for_proxy(scope, address)
         await self._application(scope, receive, send)
+
+    def _watch_for_proxy(self, scope: dict[str, Any], peer: Address) -> None:
+        if any(name == b"x-forwarded-for" for name, _ in scope["headers"]):
+            words = self._unknown_proxy.notice(str(peer), "X-Forwarded-For")
+            log.warning("unknown_load_balancer", peer=str(peer), advice=words)
 
     def _apply_forwarded(self, scope: dict[str, Any], proxy: Address) -> None:
         addresses = [

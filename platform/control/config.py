@@ -211,6 +211,8 @@ class ControlConfig:
     internal_api_port: int
     trusted_proxies: tuple[Network, ...]
     """Proxies whose X-Forwarded-For and -Proto headers count."""
+    proxy_protocol_from: tuple[Network, ...]
+    """Load balancers whose connections to the public listener begin with a PROXY header."""
     signup_credit_nanos: int
     mail_server: MailServer
     from_email: str
@@ -279,6 +281,7 @@ class ControlConfig:
             internal_api_host=text(environ, "PENSTOCK_INTERNAL_API_HOST", host),
             internal_api_port=port(environ, "PENSTOCK_INTERNAL_API_PORT", 8702),
             trusted_proxies=networks(environ, "PENSTOCK_TRUSTED_PROXIES"),
+            proxy_protocol_from=networks(environ, "PENSTOCK_PROXY_PROTOCOL_FROM"),
             signup_credit_nanos=whole_number(
                 environ, "PENSTOCK_SIGNUP_CREDIT_NANOS", SIGNUP_CREDIT_NANOS, 2**63 - 1
             ),

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from django.conf import settings
 from control.asgi_middleware import TrustedProxies
 from control.config import ControlConfig
 from control.db.connection import TimeoutConnection
-from control.http_protocol import DeadlineProtocol
-from serving.contract.client_address import Network
+from control.http_protocol import NOT_PROXIED, DeadlineProtocol, ProxiedConnections
+from serving.contract.client_address import Network, UnknownProxy
 from serving.contract.environment import ConfigError
 
 log = structlog.get_logger(__name__)
@@ -40,15 +41,21 @@ class Listener(uvicorn.Server):
 
 
 def listener(
-    application: Any, host: str, port: int, trusted_proxies: Iterable[Network] = ()
+    application: Any,
+    host: str,
+    port: int,
+    trusted_proxies: Iterable[Network] = (),
+    proxied: ProxiedConnections = NOT_PROXIED,
 ) -> Listener:
     """Return a server of an application on an address. Forwarded client addresses and schemes count
-    only from trusted proxies."""
+    only from trusted proxies, PROXY headers only from balancers that are configured."""
+    trusted = tuple(trusted_proxies)
+    unknown_proxy = UnknownProxy(trusted, proxied.networks)
     config = uvicorn.Config(
-        TrustedProxies(application, trusted_proxies),
+        TrustedProxies(application, trusted, unknown_proxy),
         host=host,
         port=port,
-        http=DeadlineProtocol,
+        http=partial(DeadlineProtocol, proxied, unknown_proxy),  # type: ignore[arg-type]
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -73,7 +80,10 @@ async def serve(config: ControlConfig) -> None:
     stop = _stop_signal()
     TimeoutConnection.answer_seconds = ANSWER_SECONDS
     settings.DATABASES["default"]["OPTIONS"]["pool"]["timeout"] = CONNECTION_SECONDS
-    public = listener(application, config.host, config.port, config.trusted_proxies)
+    proxied = ProxiedConnections(
+        config.proxy_protocol_from, scheme="https" if config.is_https else "http"
+    )
+    public = listener(application, config.host, config.port, config.trusted_proxies, proxied)
     internal = listener(internal_application, config.internal_api_host, config.internal_api_port)
     tasks = [asyncio.create_task(each.serve()) for each in (public, internal)]
     log.info("control_started", port=config.port, internal_api_port=config.internal_api_port)

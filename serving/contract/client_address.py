@@ -28,6 +28,24 @@ def is_in(address: Address | None, networks: Sequence[Network]) -> bool:
     return address is not None and any(address in network for network in networks)
 
 
+class UnknownProxy:
+    """Notices, once, a load balancer that no setting names."""
+
+    def __init__(self, *settings: Sequence[Network]) -> None:
+        self.is_watching = not any(settings)
+        """Whether none is named, and none was noticed yet."""
+
+    def notice(self, peer: str, sign: str) -> str:
+        """Return what to tell the operator of a peer that sent such a sign of a balancer."""
+        self.is_watching = False
+        return (
+            f"{sign} came from {peer}, but neither PENSTOCK_TRUSTED_PROXIES nor"
+            " PENSTOCK_PROXY_PROTOCOL_FROM is set. If that is your load balancer, name it in one of"
+            " them: until then all clients share its address and its limits, and keys bound to"
+            " networks are refused"
+        )
+
+
 def forwarded_address(
     peer: str, forwarded: Sequence[str], trusted: Sequence[Network]
 ) -> Address | None:

@@ -8,7 +8,7 @@ from functools import partial
 
 import structlog
 
-from serving.contract.client_address import Network
+from serving.contract.client_address import Network, UnknownProxy
 from serving.contract.ids import moment_of
 from serving.contract.records import ModelRecord
 from serving.engine.work import Operation
@@ -79,9 +79,11 @@ class App:
         make_id: Callable[[], str],
         body_begins_seconds: float,
         trusted_proxies: Sequence[Network] = (),
+        unknown_proxy: UnknownProxy,
     ) -> None:
         self.directory = directory
         self.trusted_proxies = trusted_proxies
+        self._unknown_proxy = unknown_proxy
         self.means = means
         self.in_flight = 0
         self.bodies = Bodies()
@@ -105,6 +107,7 @@ class App:
         try:
             conversation.envelope = _envelope(conversation)
             conversation.check_headers()
+            self._watch_for_proxy(conversation)
             cross_origin.open_reply(conversation, self.directory)
             await self._route(conversation)(conversation)
         except ApiError as error:
@@ -119,6 +122,13 @@ class App:
             conversation.close()
             self.in_flight -= 1
             self.means.metrics.responses[conversation.status] += 1
+
+    def _watch_for_proxy(self, conversation: Conversation) -> None:
+        """Tell the operator, once, of a balancer that passes clients on and is not configured."""
+        is_watching = self._unknown_proxy.is_watching
+        if is_watching and conversation.has_header(b"x-forwarded-for"):
+            words = self._unknown_proxy.notice(conversation.peer, "X-Forwarded-For")
+            log.warning("unknown_load_balancer", peer=conversation.peer, advice=words)
 
     async def _refuse(self, conversation: Conversation, error: ApiError) -> None:
         """Tell a client that something is refused, if it is still there, and keep the reason."""

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from ipaddress import IPv6Address, IPv6Network
 from typing import Protocol
 
-from serving.contract.client_address import Network, client_address, is_in
+from serving.contract.client_address import Network, UnknownProxy, client_address, is_in
 
 ADDRESS_SHARE = 4
 """One address has at most the fourth part of all, unless told otherwise."""
@@ -40,9 +40,11 @@ class Connections:
         self.is_retiring = False
         """Whether answers close their connections: the gateway is about to end."""
         self.proxy_protocol_from: tuple[Network, ...] = ()
-        """Whose connections begin with whose they are (`http/proxy_protocol.py`)."""
+        """Whose connections begin with whose they are (`contract/proxy_protocol.py`)."""
         self.shared: tuple[Network, ...] = ()
         """Addresses of balancers that pass on requests, of any number of clients each."""
+        self.unknown_proxy = UnknownProxy()
+        """Balancers that nobody named, though clients come through them."""
         self.refused = 0
         self.unreadable = 0
         """Requests that were no HTTP, or had too much around their bodies."""

@@ -73,7 +73,8 @@ class Conversation:
         self.method: str = scope["method"]
         # A trailing slash is the same route.
         self.path: str = scope["path"].rstrip("/") or "/"
-        self._peer: str = scope["client"][0] if scope.get("client") else ""
+        self.peer: str = scope["client"][0] if scope.get("client") else ""
+        """The address at the other end of the connection: a client's, or a balancer's."""
         self._raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
         # Of a header sent twice the first counts.
         self._headers = dict(reversed(self._raw_headers))
@@ -105,7 +106,7 @@ class Conversation:
         can tell."""
         said = [value for name, value in self._raw_headers if name == b"x-forwarded-for"]
         forwarded = [value.decode("latin-1") for value in said]
-        return forwarded_address(self._peer, forwarded, trusted_proxies)
+        return forwarded_address(self.peer, forwarded, trusted_proxies)
 
     def has_header(self, name: bytes) -> bool:
         """Tell whether a header was sent, be it empty."""

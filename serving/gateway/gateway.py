@@ -7,6 +7,7 @@ from contextlib import suppress
 import structlog
 
 from serving.config import GatewayConfig
+from serving.contract.client_address import UnknownProxy
 from serving.engine.transport.client import Client
 from serving.engine.transport.tls import open_session
 from serving.feed.source import HttpSource
@@ -82,6 +83,8 @@ class Gateway:
         )
         self.connections.proxy_protocol_from = config.proxy_protocol_from
         self.connections.shared = config.trusted_proxies
+        unknown_proxy = UnknownProxy(config.trusted_proxies, config.proxy_protocol_from)
+        self.connections.unknown_proxy = unknown_proxy
         self.metrics = Metrics()
         self.tracing = open_tracing(config.traces_endpoint, "penstock-gateway")
         self.session = open_session()
@@ -171,6 +174,7 @@ class Gateway:
             make_id=IdMaker(clock.time),
             body_begins_seconds=config.body_begins_seconds,
             trusted_proxies=config.trusted_proxies,
+            unknown_proxy=self.connections.unknown_proxy,
         )
 
     def _make_pool(self, deployment_id: str) -> Pool:

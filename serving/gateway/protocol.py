@@ -12,15 +12,23 @@ from typing import Any
 from urllib.parse import unquote
 
 import httptools
+import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from serving.contract.proxy_protocol import (
+    PROXY_HEADER_SECONDS,
+    NotProxied,
+    begins_with_proxy_header,
+    read_proxy_header,
+)
 from serving.gateway.connections import Connections, place_of
 from serving.gateway.conversation import HEADER_COUNT_MAX
 from serving.gateway.cycle import CYCLE, Cycle, unsent_bytes
 from serving.gateway.dialects.openai import error_reply
 from serving.gateway.errors import ApiError, BadRequest, HeadersTooLarge
-from serving.gateway.http.proxy_protocol import NotProxied, read_proxy_header
 from serving.gateway.upgrade import announces_body, parser_behind_head
+
+log = structlog.get_logger(__name__)
 
 ADDRESS_BYTES_MAX = 4 * 1024
 HEAD_BYTES_MAX = 24 * 1024
@@ -86,6 +94,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         if self.client and self._lines.is_proxied(self.client[0]):
             self._preamble = b""
+            self._timer = self.loop.call_later(PROXY_HEADER_SECONDS, transport.abort)
         if not self._enter():
             return
         line = transport.get_extra_info("socket")
@@ -119,6 +128,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._preamble = data
             return b""
         self._preamble = None
+        self._stop_timer()
         if header.client is not None:
             self._lines.leave(self, self._address)
             self.client = header.client
@@ -143,6 +153,8 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if self._preamble is not None and not (data := self._after_preamble(data)):
             return
+        if self._lines.unknown_proxy.is_watching and self.cycle is None:
+            self._watch_for_proxy(data)
         self._unset_keepalive_if_required()
         view = memoryview(data)
         for start in range(0, len(data), PARSED_BYTES):
@@ -151,6 +163,14 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
         if self._waits_for_head and self._timer is None:
             self._timer = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def _watch_for_proxy(self, data: bytes) -> None:
+        """Tell the operator of a balancer that says whose connection it is, though nobody reads
+        it."""
+        if begins_with_proxy_header(data):
+            peer = self.client[0] if self.client else "a socket"
+            words = self._lines.unknown_proxy.notice(peer, "A PROXY header")
+            log.warning("unknown_load_balancer", peer=peer, advice=words)
 
     def _parse(self, piece: memoryview) -> None:
         self._piece_body_bytes = 0

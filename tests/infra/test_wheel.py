@@ -9,6 +9,7 @@ from infra.local.config import ROOT
 
 pytestmark = pytest.mark.unit
 PACKAGES = ("platform/control", "serving", "billing", "web", "infra")
+ARTEFACTS = ("systemd", "nginx", "haproxy", "postgres", "compose")
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,13 @@ def files_in(*folders: str) -> set[str]:
 def test_the_wheel_holds_every(folder: str, in_wheel: set[str]) -> None:
     found = files_in(folder)
     assert len(found) > 3
+    assert found <= in_wheel
+
+
+@pytest.mark.parametrize("folder", ARTEFACTS)
+def test_the_wheel_holds_what_operators_copy(folder: str, in_wheel: set[str]) -> None:
+    found = {str(path.relative_to(ROOT)) for path in (ROOT / "infra" / folder).iterdir()}
+    assert found
     assert found <= in_wheel
 
 

@@ -55,13 +55,19 @@ def _address_flaws(config: ControlConfig) -> Iterator[Flaw]:
     if urlsplit(gateway_url).scheme != "https" or is_local(_host(gateway_url)):
         words = "is not https on a host name: API keys cross the network unencrypted"
         yield Flaw("must", "PENSTOCK_GATEWAY_PUBLIC_URL", words)
-    if not config.trusted_proxies:
-        words = "is not set: all clients share the load balancer's address and its limits"
+    if not (config.trusted_proxies or config.proxy_protocol_from):
+        words = (
+            "is not set, and neither is PENSTOCK_PROXY_PROTOCOL_FROM: all clients share the load"
+            " balancer's address and its limits"
+        )
         yield Flaw("must", "PENSTOCK_TRUSTED_PROXIES", words)
-    for network in config.trusted_proxies:
-        if not network.prefixlen:
-            words = f"has {network}: any client can claim any address"
-            yield Flaw("must", "PENSTOCK_TRUSTED_PROXIES", words)
+    for name, networks in (
+        ("PENSTOCK_TRUSTED_PROXIES", config.trusted_proxies),
+        ("PENSTOCK_PROXY_PROTOCOL_FROM", config.proxy_protocol_from),
+    ):
+        for network in networks:
+            if not network.prefixlen:
+                yield Flaw("must", name, f"has {network}: any client can claim any address")
     if config.internal_api_host in ("0.0.0.0", "::"):  # noqa: S104  (compared, not bound)
         words = f"is {config.internal_api_host}: the internal API answers on every network"
         yield Flaw("must", "PENSTOCK_INTERNAL_API_HOST", words)

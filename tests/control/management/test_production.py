@@ -44,6 +44,7 @@ UNFIT: list[tuple[str, dict[str, Any]]] = [
     ("PENSTOCK_GATEWAY_PUBLIC_URL", {"gateway_public_url": "https://localhost/v1"}),
     ("PENSTOCK_TRUSTED_PROXIES", {"trusted_proxies": ()}),
     ("PENSTOCK_TRUSTED_PROXIES", {"trusted_proxies": (ip_network("0.0.0.0/0"),)}),
+    ("PENSTOCK_PROXY_PROTOCOL_FROM", {"proxy_protocol_from": (ip_network("::/0"),)}),
     ("PENSTOCK_INTERNAL_API_HOST", {"internal_api_host": "0.0.0.0"}),  # noqa: S104
     ("PENSTOCK_INTERNAL_API_HOST", {"internal_api_host": "10.0.0.5"}),
     ("PENSTOCK_SECRET_KEY", {"secret_key": "a" * 40}),
@@ -65,6 +66,11 @@ def names(found: list[Flaw], level: str = "must") -> set[str]:
 
 def test_what_is_fit_has_no_flaw() -> None:
     assert flaws(FIT) == []
+
+
+def test_a_balancer_may_name_clients_by_the_proxy_protocol() -> None:
+    proxied = (ip_network("10.0.0.0/24"),)
+    assert flaws(replace(FIT, trusted_proxies=(), proxy_protocol_from=proxied)) == []
 
 
 @pytest.mark.parametrize(("name", "changed"), UNFIT)

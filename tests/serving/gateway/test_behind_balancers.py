@@ -6,12 +6,14 @@ from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
+from serving.gateway import protocol
 from tests.fixtures import catalog
 from tests.fixtures.gateway import Stack, running_stack
 from tests.fixtures.raw_http import RawClient
 from tests.fixtures.waiting import eventually
-from tests.serving.gateway.http.test_proxy_protocol import V4, v2
+from tests.serving.contract.test_proxy_protocol import V4, v2
 
 HERE = (ip_network("127.0.0.0/8"),)
 BOUND = catalog.tenant("bound", networks=("192.0.2.0/24",))
@@ -58,10 +60,38 @@ async def test_a_balancer_that_speaks_the_proxy_protocol_says_whose_connection_i
     connections = stack.gateway.connections
     connections.proxy_protocol_from = HERE
     assert await ask(stack, ahead=FROM_192_0_2_7) == 200
+    forged = "x-forwarded-for: 192.0.2.7"
+    assert await ask(stack, forged, ahead=b"PROXY TCP4 198.51.100.7 10.0.0.1 4 5\r\n") == 401
     assert await ask(stack, ahead=b"PROXY TCP4 192.0.2.7 10.0.0.1 4 5\r\n") == 200
     assert await ask(stack, ahead=b"PROXY TCP4 198.51.100.7 10.0.0.1 4 5\r\n") == 401
     assert await ask(stack, ahead=v2(0x20, 0, b"")) == 401
     assert await ask(stack) == 0, "who says nothing ahead is closed"
+
+
+async def test_a_proxy_header_that_does_not_end_is_not_waited_for(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "PROXY_HEADER_SECONDS", 0.05)
+    stack.gateway.connections.proxy_protocol_from = HERE
+    async with RawClient(stack.url) as client:
+        await client.send(FROM_192_0_2_7[:9])
+        with suppress(ConnectionError):
+            assert await client.read() == b""
+    await eventually(lambda: not stack.gateway.connections.addresses)
+
+
+@pytest.mark.parametrize(
+    ("header", "ahead"), [("x-forwarded-for: 192.0.2.7", b""), ("x-y: z", FROM_192_0_2_7)]
+)
+async def test_a_balancer_that_nobody_named_is_told_once(
+    stack: Stack, header: str, ahead: bytes
+) -> None:
+    with capture_logs() as lines:
+        for _ in range(2):
+            await ask(stack, header, ahead=ahead)
+    (line,) = [each for each in lines if each["event"] == "unknown_load_balancer"]
+    assert (line["log_level"], line["peer"]) == ("warning", "127.0.0.1")
+    assert "PENSTOCK_TRUSTED_PROXIES" in line["advice"]
 
 
 async def test_connections_are_counted_by_the_client_behind_the_balancer(stack: Stack) -> None:

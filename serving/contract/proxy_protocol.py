@@ -7,9 +7,13 @@ from typing import NamedTuple
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 HEAD_BYTES = 16
+V1_BEGIN = b"PROXY "
 V1_BYTES_MAX = 107
-V2_BYTES_MAX = 4_096
-"""Of which at most 216 are addresses; the rest says what nobody here asks for."""
+V2_BYTES_MAX = 536
+"""A header that arrives in one segment on every network. At most 216 of it are addresses; the rest
+says what nobody here asks for."""
+PROXY_HEADER_SECONDS = 5.0
+"""From the opening of a connection to the end of its header."""
 LOCAL, PROXY = 0x20, 0x21
 TCP4, TCP6 = 0x11, 0x21
 
@@ -26,12 +30,17 @@ class ProxyHeader(NamedTuple):
     size: int
 
 
+def begins_with_proxy_header(data: bytes) -> bool:
+    """Tell whether a connection's first bytes are those of a PROXY header."""
+    return data.startswith((SIGNATURE, V1_BEGIN))
+
+
 def read_proxy_header(data: bytes) -> ProxyHeader | None:
     """Return the header that a connection began with; None while more of it is to come. Raises
     NotProxied."""
     if data[: len(SIGNATURE)] == SIGNATURE[: len(data)]:
         return _read_v2(data)
-    if data[:6] == b"PROXY "[: len(data)]:
+    if data[: len(V1_BEGIN)] == V1_BEGIN[: len(data)]:
         return _read_v1(data)
     raise NotProxied
 

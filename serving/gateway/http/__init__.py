@@ -1,1 +1,0 @@
-"""What clients' connections bring before HTTP is spoken. The gateway's listener alone calls it."""
