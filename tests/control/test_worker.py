@@ -79,8 +79,9 @@ def test_the_beat_remembers_where_it_is_told_to(tmp_path: Path) -> None:
     assert str(tmp_path / "kept") in scheduler_arguments(tmp_path / "kept")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A Redis of this test's own: a killed worker of another test would take its messages along."""
     with running_redis(tmp_path_factory.mktemp("redis")) as server:
         yield server
 

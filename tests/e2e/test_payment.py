@@ -74,7 +74,7 @@ def use_until_told(customer: Customer) -> None:
     customer.wait_admitted()
     while customer.spent_cents < LIMIT_CENTS // 2:
         assert customer.ask().status_code == 200
-    customer.gets_mail("50% of")
+    customer.gets_mail("% of the daily spending limit")
     customer.sees_balance()
 
 
