@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
@@ -22,6 +22,7 @@ from control.organizations.models import Membership
 from control.permissions import OPERATOR_PERMISSIONS, OperatorRole, Permission, Role
 from tests.fixtures.amounts import amounts_in
 from tests.fixtures.audit_words import unclear
+from tests.fixtures.database import let_transaction_last
 from tests.fixtures.furnished import furnish
 from tests.fixtures.openapi import openapi_document
 from tests.fixtures.operations import QUERIES, Ids, body_of, told_in
@@ -222,7 +223,6 @@ TELLS_MONEY = {
 """Some of what members with a right to it are told."""
 ONCE = {"idempotency-key": "once"}
 PUBLIC = {"schema", "docs"}
-TIMEOUTS = "SET LOCAL transaction_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
 
 
 @dataclass(frozen=True)
@@ -282,8 +282,7 @@ def furnished(
     settings: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Furnished]:
-    with connection.cursor() as cursor:
-        cursor.execute(TIMEOUTS)
+    let_transaction_last()
     with in_place_of_stripe(settings, monkeypatch) as double:
         ids = furnish(org, double)
         member = Membership.objects.get(id=ids["member_id"]).user_id

@@ -13,7 +13,7 @@ import schemathesis
 from django import conf
 from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
-from django.db import close_old_connections, connection, transaction
+from django.db import close_old_connections, transaction
 from django.test import Client
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -25,6 +25,7 @@ from schemathesis.specs.openapi import checks
 from billing.simulation.stripe_double import StripeDouble
 from control.api_keys.models import Scope
 from tests.fixtures.corpus import quarter
+from tests.fixtures.database import let_transaction_last
 from tests.fixtures.furnished import furnish
 from tests.fixtures.openapi import openapi_document
 from tests.fixtures.operations import ADMIN, ORGANIZATION, QUERIES, Ids, body_of, told_in
@@ -63,7 +64,6 @@ REFUSED = {
 """What there is nothing for; all else is done at least once."""
 WRONG = [{"bad": []}, " ", ["x"], -1, "2020-01-01T00:00:00Z", "\x00", [], 10**30]
 CSRF = "c" * 32
-PATIENTLY = "SET LOCAL transaction_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,7 @@ def place(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
         double = stack.enter_context(in_place_of_stripe(conf.settings, patch))
         stack.enter_context(django_db_blocker.unblock())
         stack.enter_context(undone())
-        with connection.cursor() as cursor:
-            cursor.execute(PATIENTLY)
+        let_transaction_last()
         yield make_place(double)
     for signal in (request_started, request_finished):
         signal.connect(close_old_connections)
