@@ -79,7 +79,9 @@ def test_a_team_leads_week(stack: Stack) -> None:
             page.reload()
         page.get_by_label("Request ID").fill(request_id)
         page.get_by_label("Request ID").press("Enter")
-        expect(page.get_by_text("The model does not exist or you do not have access to it")).to_be_visible()
+        expect(
+            page.get_by_text("The model does not exist or you do not have access to it")
+        ).to_be_visible()
 
         # Two tabs: the older one overwrites nothing, and keeps what was typed.
         go_to(page, "API keys")

@@ -80,6 +80,7 @@ def main() -> None:
 
 
 SURVIVED = "survived"
+HANGS = "hangs"
 
 
 def draw() -> list[Change]:
@@ -107,29 +108,45 @@ def tests_of(change: Change) -> list[str]:
 
 
 def judge(change: Change, select: str) -> str:
-    """Return the first test that fails with the change in place."""
+    """Return the first test that fails with the change in place and passes without it."""
     with tempfile.TemporaryDirectory(prefix="penstock-mutant-") as folder:
         root = Path(folder) / "penstock"
         subprocess.run(["git", "clone", "-q", ROOT, root], check=True)
+        (root / ".venv").symlink_to(ROOT / ".venv")  # some tests run its programs
         target = root / change.path
-        lines = target.read_text().split("\n")
+        original = target.read_text()
+        lines = original.split("\n")
         lines[change.at(lines)] = change.after
-        target.write_text("\n".join(lines))
         (root / "tests.txt").write_text("\n".join(tests_of(change)))
-        command = [sys.executable, "-m", "pytest", "-n2", "-x", "-q", "-p", "no:cacheprovider"]
-        try:
-            run = subprocess.run(
-                [*command, "-m", select, "@tests.txt"],
-                cwd=root,
-                env={**os.environ, "PYTHONPATH": f"{root}:{root / 'platform'}"},
-                capture_output=True,
-                text=True,
-                timeout=PATIENCE_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return "hangs"
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.M)
+        innocent: list[str] = []
+        while True:
+            target.write_text("\n".join(lines))
+            deselected = [f"--deselect={name}" for name in innocent]
+            failed = _first_failure(root, "-n2", "-m", select, *deselected, "@tests.txt")
+            target.write_text(original)
+            if failed == HANGS or failed.startswith(SURVIVED):
+                return failed
+            if _first_failure(root, failed) != failed:
+                return failed
+            innocent.append(failed)
+
+
+def _first_failure(root: Path, *arguments: str) -> str:
+    """Run tests in a clone until one fails; return its name, or what else came of it."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *arguments]
+    try:
+        run = subprocess.run(
+            command,
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": f"{root}:{root / 'platform'}"},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return HANGS
+    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", run.stdout, re.M)
     return failed[1] if failed else f"{SURVIVED}, exit {run.returncode}"
 
 
