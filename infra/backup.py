@@ -20,6 +20,7 @@ from infra.local.postgres import bundled_program
 
 DUMP, ARCHIVE, MANIFEST = "database.dump", "archive", "manifest.json"
 FORMAT = 1
+CONNECT_SECONDS = 10
 SECRETS = {
     "PENSTOCK_KEY_PEPPER": ("PENSTOCK_KEY_PEPPERS_PREVIOUS", "no API key would work"),
     "PENSTOCK_ENCRYPTION_KEY": (
@@ -152,8 +153,10 @@ def _ask(address: str, query: LiteralString) -> tuple[Any, ...]:
     """Return the row of a query. Raises LocalError."""
     import psycopg
 
+    from control.db.connection import connect
+
     try:
-        with psycopg.connect(address, connect_timeout=10) as connection:
+        with connect(address, connect_timeout=CONNECT_SECONDS) as connection:
             row = connection.execute(query).fetchone()
     except psycopg.Error as error:
         raise LocalError(f"{OWNER_VARIABLE}: {str(error).strip()}") from error
