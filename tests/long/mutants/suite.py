@@ -146,7 +146,7 @@ def _first_failure(root: Path, *arguments: str) -> str:
         )
     except subprocess.TimeoutExpired:
         return HANGS
-    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", run.stdout, re.M)
+    failed = re.search(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", run.stdout, re.M)
     return failed[1] if failed else f"{SURVIVED}, exit {run.returncode}"
 
 
