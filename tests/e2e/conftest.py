@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.config import DEMO
+from infra.local.config import DEMO, NO_EMBEDDER
 from tests.fixtures.platforms import Platforms
 from tests.fixtures.second_gateway import SecondGateway, beside
 from tests.fixtures.stack import QUICK_RESTARTS, STILL_ENGINES, Stack, running
@@ -68,10 +68,14 @@ def traces() -> Iterator[Traces]:
 
 
 @pytest.fixture
-def stack(platforms: Platforms, traces: Traces) -> Stack:
-    """The whole platform with real vLLM and both demo models; the embedder's engine may still
-    load."""
-    variables = {"PENSTOCK_EMBEDDING_MODEL": DEMO, "OTEL_EXPORTER_OTLP_ENDPOINT": traces.endpoint}
+def stack(request: pytest.FixtureRequest, platforms: Platforms, traces: Traces) -> Stack:
+    """The whole platform with real vLLM and the demo model, and with the demo embedder where a
+    test of this run needs it; its engine may still load."""
+    embedder = DEMO if any(map(waits_most, request.session.items)) else NO_EMBEDDER
+    variables = {
+        "PENSTOCK_EMBEDDING_MODEL": embedder,
+        "OTEL_EXPORTER_OTLP_ENDPOINT": traces.endpoint,
+    }
     return platforms.get("stack", partial(running, engine="vllm", **variables, **STILL_ENGINES))
 
 
