@@ -25,10 +25,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group these tests by platform, after all others; those of its second engine wait last."""
+    """Group these tests by platform, after all others; those of its second engine wait last. The
+    tests of the platform with real vLLM get their marker."""
     ours = [item for item in items if Path(__file__).parent in item.path.parents]
     for item in ours:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
+        if group_of(item) == "stack":
+            item.add_marker(pytest.mark.vllm)
     others = [item for item in items if Path(__file__).parent not in item.path.parents]
     items[:] = [*others, *sorted(ours, key=lambda item: (group_of(item), waits_most(item)))]
 
