@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from control.config import ControlConfig
 from control.management.production import flaws
@@ -83,7 +85,7 @@ def test_redis_takes_its_users_and_gives_gateways_their_keys_alone(tmp_path: Pat
     acl_file = tmp_path / "etc/redis.acl"
     with running_redis(tmp_path, acl_file=acl_file, password=control.password) as server:
         assert server.client.rpush("celery", "a task")
-        stranger = redis.Redis(port=server.port)
+        stranger = redis.Redis(port=server.port, retry=Retry(NoBackoff(), 0))
         with closing(stranger), pytest.raises(redis.exceptions.AuthenticationError):
             stranger.ping()
         login = {"username": gateway.username, "password": gateway.password}
