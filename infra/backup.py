@@ -215,8 +215,8 @@ def _check(command: Sequence[str | Path], address: str, failed: str) -> None:
 
     settings = conninfo_to_dict(address)
     password = settings.pop("password", None)
-    environment = dict(os.environ) if password is None else {**os.environ, "PGPASSWORD": password}
-    command = [*command, f"--dbname={make_conninfo(**settings)}"]
+    environment = {**os.environ, **({"PGPASSWORD": str(password)} if password else {})}
+    command = [*command, f"--dbname={make_conninfo('', **settings)}"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if result.returncode:
         last = result.stderr.strip().splitlines()[-3:]
