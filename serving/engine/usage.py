@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from serving.engine.errors import AnswerBroken
+from serving.engine.errors import NOT_JSON, AnswerBroken
 
 Stated = Annotated[int, Meta(ge=0, le=10**9)]
 """A count of tokens, as an engine states it."""
@@ -75,5 +75,5 @@ def read_usage(usage: bytes) -> Tokens:
     """Return the counts of a usage in JSON. Raises AnswerBroken."""
     try:
         return Tokens.of(_decode(usage))
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise AnswerBroken("a usage is malformed") from error

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from serving.contract.units import Tier
-from serving.engine.errors import AnswerBroken
+from serving.engine.errors import NOT_JSON, AnswerBroken
 from serving.engine.event import Event
 
 DATA, END = b"data: ", b"\n\n"
@@ -57,7 +57,7 @@ class Heading:
 
     def _write_anew(self, chunk: bytes) -> bytes:
         try:
-            parsed: dict[str, Any] = msgspec.json.decode(chunk)
-        except msgspec.DecodeError as error:
+            parsed = msgspec.json.decode(chunk, type=dict[str, Any])
+        except NOT_JSON as error:
             raise AnswerBroken("an event is not JSON") from error
         return msgspec.json.encode(parsed | self._own)
