@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
+from serving.contract.codec import NOT_JSON
 from serving.contract.text_guard import TextGuard
-from serving.engine.errors import NOT_JSON, AnswerBroken
+from serving.engine.errors import AnswerBroken
 from serving.engine.work import NO_TOKENS, Work, text_fields
 
 PATH = "/tokenize"

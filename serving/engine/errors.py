@@ -10,11 +10,6 @@ EngineError
 
 from typing import Literal, NamedTuple
 
-import msgspec
-
-NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError)
-"""What msgspec raises for bytes that are no JSON of the expected kind; the second one for strings
-that are no UTF-8."""
 Reason = Literal[
     "context",
     "tools",

@@ -7,7 +7,8 @@ Keys of an engine's own are not in these types, so that none of them reaches a c
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from serving.engine.errors import NOT_JSON, AnswerBroken
+from serving.contract.codec import NOT_JSON
+from serving.engine.errors import AnswerBroken
 
 
 class FunctionCall(msgspec.Struct):

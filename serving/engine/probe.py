@@ -9,10 +9,11 @@ import msgspec
 from msgspec import Meta
 from prometheus_client.parser import text_string_to_metric_families
 
+from serving.contract.codec import NOT_JSON
 from serving.engine.canary import PROBE_PROMPT, PROBE_SALT, Exercise
 from serving.engine.counting import PATH as COUNT_PATH
 from serving.engine.counting import read_count
-from serving.engine.errors import NOT_JSON, AnswerBroken, EngineError
+from serving.engine.errors import AnswerBroken, EngineError
 
 CACHE_USAGE = "vllm:kv_cache_usage_perc"
 DEFERRED = "vllm:num_requests_waiting_by_reason"

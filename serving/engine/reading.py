@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
-from serving.engine.errors import NOT_JSON, AnswerBroken, EngineError
+from serving.contract.codec import NOT_JSON
+from serving.engine.errors import AnswerBroken, EngineError
 from serving.engine.event import Event
 from serving.engine.refusals import refusal_of
 from serving.engine.sse import Splitter

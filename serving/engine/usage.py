@@ -5,7 +5,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from serving.engine.errors import NOT_JSON, AnswerBroken
+from serving.contract.codec import NOT_JSON
+from serving.engine.errors import AnswerBroken
 
 Stated = Annotated[int, Meta(ge=0, le=10**9)]
 """A count of tokens, as an engine states it."""

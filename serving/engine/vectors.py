@@ -13,7 +13,8 @@ from typing import ClassVar
 
 import msgspec
 
-from serving.engine.errors import NOT_JSON, AnswerBroken
+from serving.contract.codec import NOT_JSON
+from serving.engine.errors import AnswerBroken
 from serving.engine.event import Event
 from serving.engine.reading import ANSWER_BYTES_MAX, check_id
 from serving.engine.usage import EngineUsage, Tokens

@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from serving.contract.codec import NOT_JSON
 from serving.contract.units import Tier
-from serving.engine.errors import NOT_JSON, AnswerBroken
+from serving.engine.errors import AnswerBroken
 from serving.engine.event import Event
 
 DATA, END = b"data: ", b"\n\n"
