@@ -211,12 +211,11 @@ def _major(program: Path) -> int:
 def _check(command: Sequence[str | Path], address: str, failed: str) -> None:
     """Run a command on a database. The password goes by a variable, since everybody on the host may
     read the arguments of a command. Raises LocalError."""
-    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from control.db.connection import without_password
 
-    settings = conninfo_to_dict(address)
-    password = settings.pop("password", None)
-    environment = {**os.environ, **({"PGPASSWORD": str(password)} if password else {})}
-    command = [*command, f"--dbname={make_conninfo('', **settings)}"]
+    shown, password = without_password(address)
+    environment = {**os.environ, **({"PGPASSWORD": password} if password else {})}
+    command = [*command, f"--dbname={shown}"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if result.returncode:
         last = result.stderr.strip().splitlines()[-3:]
