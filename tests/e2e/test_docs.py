@@ -1,7 +1,9 @@
-"""Every `sh` and `python` block of the documentation runs, page by page, as a reader pastes it."""
+"""Every `sh` and `python` block of the documentation runs, page by page, as a reader pastes it into
+one terminal: the variables and functions of a page's block are there in the next one."""
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +23,8 @@ PAGES = sorted(
     str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if BLOCK.search(page.read_text())
 )
 BLOCK_SECONDS_MAX = 300
+IN_TERMINAL = """set -a; . "$0"; trap '{ export -p; declare -f; } > "$0"' EXIT"""
+"""The start of each block: it takes over what the one before left, and leaves its own."""
 OPERATOR_TOKEN = """\
 from control.accounts.models import User
 from control.operators.services import create_operator_token
@@ -64,13 +68,14 @@ def environment(stack: Stack) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_block_of_a_page_runs(reader: dict[str, str], page: str) -> None:
+def test_every_block_of_a_page_runs(reader: dict[str, str], page: str, tmp_path: Path) -> None:
+    terminal = tmp_path / "terminal"
+    terminal.touch()
     for _, language, indented in BLOCK.findall((DOCS / page).read_text()):
         text = dedent(indented)
-        shell = ["bash", "-euo", "pipefail", "-c"]
-        command = [*(shell if language == "sh" else ["python", "-c"]), text]
+        script = text if language == "sh" else f"python -c {shlex.quote(text)}"
         ran = subprocess.run(
-            command,
+            ["bash", "-euo", "pipefail", "-c", f"{IN_TERMINAL}\n{script}", str(terminal)],
             env=reader,
             cwd=ROOT,
             capture_output=True,
