@@ -70,8 +70,7 @@ def check_confinement(installation: Installation) -> None:
             command = f"nsenter -t {pid} -m -S $(id -u {process.user}) -- {attempt} {path}"
             if host.run(f"if {command} >/dev/null 2>&1; then echo could; fi"):
                 raise PartFailed(f"{unit} can {attempt} {path}")
-    engine = host.run("pgrep -f serving.engine.simulated | head -1").strip()
-    if "penstock-fleet" not in host.run(f"cat /proc/{engine}/cgroup"):
+    if "serving.engine.simulated" not in host.run("systemd-cgls --full -u penstock-fleet"):
         raise PartFailed("the engine does not run in the fleet's unit")
     print(
         "    confined: no capability, no write outside its folder, no secret of control", flush=True
