@@ -32,6 +32,7 @@ gateways = command_group(
     "Administer gateways that are lost. release needs penstock[control] and its environment,"
     " ship-usage penstock[gateway]."
 )
+operators = command_group(f"Administer operators. {NEEDS_CONTROL}")
 audit = command_group(f"Verify the audit log. {NEEDS_CONTROL}")
 billing = command_group(f"Check, close, archive and export the books. {NEEDS_CONTROL}")
 
@@ -131,6 +132,15 @@ def ship_usage(
         raise LocalError(str(error)) from error
     verb = "holds" if dry_run else "shipped:"
     typer.echo(f"{folder} {verb} {left.events:,} usage events, {left.leases:,} leases")
+
+
+@operators.command("create-token", context_settings=PASS_THROUGH)
+def create_token(context: typer.Context) -> None:
+    """Create a token for the operators' API, and print its secret.
+
+    Usage: EMAIL --name NAME --permission platform:read [--permission customers:write …]. The token
+    acts as the operator with this address."""
+    run_management_command(["create_operator_token", *context.args])
 
 
 @audit.command(context_settings=PASS_THROUGH)

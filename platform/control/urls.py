@@ -13,6 +13,7 @@ from rest_framework.permissions import AllowAny
 
 from control.accounts.views import device_link, end_session, sessions, sign_in, trust_device_view
 from control.api_keys import api as keys
+from control.api_keys import operator_api as customer_keys
 from control.audit import api as audit
 from control.catalog import api as catalog
 from control.dataplane import api as dataplane
@@ -113,6 +114,7 @@ ADMIN_API: Addresses = [
     path(f"{ORGANIZATION}/suspend", customers.SuspendOrganization.as_view()),
     path(f"{ORGANIZATION}/resume", customers.ResumeOrganization.as_view()),
     path(f"{ORGANIZATION}/terms", customers.OrganizationTerms.as_view()),
+    path(f"{ORGANIZATION}/api-keys", customer_keys.AdminApiKeyList.as_view()),
     path(f"{ORGANIZATION}/rate-limits", tiers.AdminRateLimits.as_view()),
     path("usage-tiers", tiers.UsageTierList.as_view()),
     path("usage-tiers/<str:tier_id>", tiers.UsageTierDetail.as_view()),

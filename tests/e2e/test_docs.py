@@ -63,6 +63,7 @@ def environment(stack: Stack) -> dict[str, str]:
         "MANAGEMENT_KEY": tenant["manage_key"],
         "ORGANIZATION": tenant["organization_id"],
         "PROJECT": tenant["project_id"],
+        "OPERATOR_EMAIL": stack.credentials["operator"]["email"],
         "OPERATOR_TOKEN": made.stdout.strip().splitlines()[-1],
     }
 

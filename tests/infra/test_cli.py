@@ -18,6 +18,7 @@ COMMANDS = {
     "run": ("control", "worker", "scheduler", "gateway", "fleet"),
     "credentials": ("issue", "rotate-encryption"),
     "gateways": ("release", "ship-usage"),
+    "operators": ("create-token",),
     "audit": ("verify",),
     "billing": (
         *("check-integrity", "close-month", "archive-usage"),

@@ -6,15 +6,17 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control.accounts.models import EMAIL_MAX
 from control.api.idempotency import idempotent
 from control.api.operator_views import OperatorApiView, OperatorSerializer, RowSerializer
 from control.api.versions import versioned
 from control.audit.operator_access import record_organization_view
 from control.forms import REASON_MAX
 from control.organizations import selectors, services
+from control.organizations.members import invite_member
 from control.organizations.models import Organization, OrganizationStatus
 from control.organizations.suspension import suspension_effects
-from control.permissions import Permission
+from control.permissions import Permission, Role
 
 TERMS = ("billing_mode", "spend_limit_nanos", "weight")
 
@@ -29,6 +31,16 @@ class AdminOrganizationSerializer(RowSerializer):
             "id", "name", "status", "suspended_reason", *TERMS, "idempotency_enabled", "created_at",
         )  # fmt: skip
         read_only_fields = tuple(name for name in fields if name != "name")
+
+
+class NewCustomerSerializer(RowSerializer):
+    """A new customer: its name, the address of its first owner, and how it pays."""
+
+    owner_email = serializers.EmailField(max_length=EMAIL_MAX)
+
+    class Meta:
+        model = Organization
+        fields = ("name", "owner_email", "billing_mode")
 
 
 class TermsSerializer(RowSerializer):
@@ -67,6 +79,22 @@ class AdminOrganizationList(OperatorApiView):
         return self.page(
             selectors.search_organizations(**self.filters(OrganizationFilterSerializer))
         )
+
+    @idempotent
+    @extend_schema(
+        operation_id="admin_organizations_create",
+        request=NewCustomerSerializer,
+        responses={201: AdminOrganizationSerializer},
+    )
+    def post(self, request: Request) -> Response:
+        """Add a customer with a default project, and email its owner an invitation, valid for a
+        week. API keys can be created for it at once."""
+        values = NewCustomerSerializer.read(request.data)
+        email = values.pop("owner_email")
+        with transaction.atomic():
+            organization = services.create_organization(actor=self.actor, owner=None, **values)
+            invite_member(actor=self.actor, organization=organization, email=email, role=Role.OWNER)
+        return self.shown(organization, status=201)
 
 
 @versioned(AdminOrganizationSerializer)

@@ -38,25 +38,31 @@ def create_organization(
     *,
     actor: Actor,
     name: str,
-    owner: User,
+    owner: User | None,
     billing_mode: str = BillingMode.PREPAID,
 ) -> Organization:
     """Create an organization with its owner and a default project, and send
-    `organization_created`.
+    `organization_created`. Operators may leave the owner to an invitation.
 
-    Raises Conflict if the owner already has ORGANIZATIONS_MAX.
+    Raises Conflict if the owner already has ORGANIZATIONS_MAX, NotPermitted for an operator who may
+    not write customers.
     """
-    if not actor.is_operator:
+    if actor.is_operator:
+        require_operator(actor, Permission.CUSTOMERS_WRITE)
+    elif owner is not None:
         owner = locked_user(owner.pk)
         if selectors.owned_count(owner) >= ORGANIZATIONS_MAX:
             raise Conflict(f"You can own at most {ORGANIZATIONS_MAX} organizations.")
     organization = Organization.objects.create(
         name=validators.name(name), billing_mode=billing_mode
     )
-    Membership.objects.create(organization=organization, user=owner, role=Role.OWNER)
+    if owner is not None:
+        Membership.objects.create(organization=organization, user=owner, role=Role.OWNER)
     project = Project.objects.create(organization=organization, name=DEFAULT_PROJECT_NAME)
     values = snapshot(organization, ("name", "billing_mode"))
-    _record(actor, "organization.created", organization, **values, owner=owner.email)
+    if owner is not None:
+        values["owner"] = owner.email
+    _record(actor, "organization.created", organization, **values)
     # Before publishing: receivers take row locks, and the feed's lock must come last.
     organization_created.send(Organization, organization=organization, actor=actor)
     publish([FeedRef("organization", organization.id), FeedRef("project", project.id)])

@@ -53,6 +53,7 @@ UNFIT: list[tuple[str, dict[str, Any]]] = [
     ("PENSTOCK_INTERNAL_SECRET", {"internal_secret": "change-me-0123456789-abcdefghijkl"}),
     ("PENSTOCK_PLAYGROUND_SECRET", {"playground_secret": FIT.key_peppers[0]}),
     ("EMAIL_URL", {"mail_server": MailServer.from_url("database:")}),
+    ("EMAIL_URL", {"mail_server": MailServer.from_url("smtp://mail:25?tls=false")}),
     ("PENSTOCK_FROM_EMAIL", {"from_email": "Penstock <noreply@127.0.0.1>"}),
     ("DATABASE_URL", {"database": Database.from_url("x", "postgresql://a:b@db.example/p")}),
     ("REDIS_URL", {"redis_url": "redis://redis.internal.example/0"}),
@@ -66,6 +67,11 @@ def names(found: list[Flaw], level: str = "must") -> set[str]:
 
 def test_what_is_fit_has_no_flaw() -> None:
     assert flaws(FIT) == []
+
+
+def test_mail_that_stays_on_this_machine_needs_no_tls() -> None:
+    server = MailServer.from_url("smtp://127.0.0.1:25?tls=false")
+    assert flaws(replace(FIT, mail_server=server)) == []
 
 
 def test_a_balancer_may_name_clients_by_the_proxy_protocol() -> None:

@@ -1,6 +1,6 @@
 """An operator's first day, by a client that a tool generates from the OpenAPI document: a model
-goes live with its prices, and a customer is found, given credit, suspended, resumed and put in a
-usage tier."""
+goes live with its prices, a customer is added with a key, and another one is found, given credit,
+suspended, resumed and put in a usage tier."""
 
 from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
@@ -9,11 +9,15 @@ import pytest
 from django.db import connections
 from django.utils import timezone
 
+from control.api_keys.secrets import digests_of
+from control.api_keys.selectors import key_by_digests
 from control.asgi import application
 from control.audit.models import AuditEvent
 from control.feed.selectors import last_record
 from control.limits.usage_tiers import update_usage_tiers
 from control.operators.models import OperatorToken
+from control.organizations.models import Invitation
+from control.permissions import Role
 from tests.fixtures.generated_client import GeneratedClient
 from tests.fixtures.operator_tokens import METERS, make_operator, make_token
 from tests.fixtures.organizations import SeededOrganization
@@ -97,6 +101,20 @@ def test_an_operators_first_day(
     assert update_usage_tiers(now=timezone.now()) == 1
     assert script("rate_limits_retrieve", organization_id=org.id).usage_tier_id == tier.id
     check_audit_events(script, token[0])
+
+
+def test_a_customer_is_added_with_its_owners_invitation_and_a_key(script: Script) -> None:
+    terms = {"name": "Newcomers", "owner_email": "ada@newcomers.example"}
+    made = script("organizations_create", terms, idempotency_key="newcomers")
+    assert script("organizations_create", terms, idempotency_key="newcomers").id == made.id
+    [invitation] = Invitation.objects.filter(organization=made.id)
+    assert (invitation.email, invitation.role) == ("ada@newcomers.example", Role.OWNER)
+    key = script("api_keys_create", {"name": "First key"}, organization_id=made.id)
+    found = key_by_digests(digests_of(key.secret), timezone.now())
+    assert found is not None
+    assert (found.organization_id, found.scopes) == (made.id, ["inference"])
+    refused = script.reply("organizations_create", {"name": "X", "owner_email": "ada"})
+    assert (refused.status_code, refused.parsed.error.param) == (400, "owner_email")
 
 
 def price(script: Script, variant_id: str) -> None:

@@ -2,8 +2,10 @@
 
 import re
 from datetime import timedelta
+from io import StringIO
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
@@ -49,6 +51,16 @@ def test_a_secret_has_a_checksum() -> None:
     wrong = secret[:-1] + ("0" if secret[-1] != "0" else "1")
     for other in (wrong, secret[:-1], f"{secret}0", secret.replace("pen_op_", "pen_live_"), ""):
         assert not is_well_formed(other)
+
+
+def test_a_command_creates_the_first_token(owner: User) -> None:
+    output = StringIO()
+    options = {"name": "Setup", "permissions": ["platform:read"], "stdout": output}
+    call_command("create_operator_token", owner.email, **options)
+    client = bearer_client(output.getvalue().strip())
+    assert (status(client), status(client, "post")) == (200, 403)
+    with pytest.raises(CommandError, match=r"ada@nowhere\.example is no operator's address"):
+        call_command("create_operator_token", "ada@nowhere.example", **options)
 
 
 def test_a_secret_is_stored_by_its_digest_alone(owner: User) -> None:

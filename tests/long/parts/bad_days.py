@@ -1,0 +1,55 @@
+"""`bad-days`: what is done to an installation on bad days, and what clients see of it."""
+
+import json
+from pathlib import Path
+
+from tests.long.parts import Part
+from tests.long.parts.days import DAYS, judge, live_through
+from tests.long.parts.first_day import Customer, follow_page
+from tests.long.parts.host import Host, wait_for
+from tests.long.parts.installation import CONSOLE, Installation, timed
+from tests.long.parts.load import TOKEN_SECONDS, running_load
+
+ENGINE = {
+    "slots": 128,
+    "replicas_min": 2,
+    "engine_arguments": ["--itl-seconds", str(TOKEN_SECONDS)],
+}
+"""The deployment under load: two replicas, since one of them is killed."""
+
+
+def run(folder: Path) -> None:
+    """Install, load, live through the days, and judge what clients saw. Raises PartFailed."""
+    host = Host(folder.parent / "install")
+    installation = Installation(host)
+    installation.make()
+    with host.running():
+        installation.set_up()
+        customer = follow_page(installation)
+        timed("two engines at the load's pace", lambda: set_pace(installation, customer))
+        with running_load(installation, customer.api_key, "trial") as load:
+            windows = live_through(installation, load, DAYS)
+        judge(installation, load, windows)
+        print(installation.penstock("billing check-integrity").strip().splitlines()[-1], flush=True)
+
+
+def set_pace(installation: Installation, customer: Customer) -> None:
+    """Give the deployment its engines, and wait until they serve instead of those before."""
+    url = f"{CONSOLE}/api/v1/admin/deployments/{customer.deployment}"
+    installation.host.run(
+        f"curl -fsS -X PATCH {url} -H 'Authorization: Bearer {customer.operator_token}'"
+        " -H 'Content-Type: application/json' -d @- -o /dev/null",
+        given=json.dumps(ENGINE),
+    )
+    pace = f"--itl-seconds {TOKEN_SECONDS}"
+    wait_for(lambda: _engines(installation, pace) == _engines(installation) == 2, "two engines")
+
+
+def _engines(installation: Installation, words: str = "") -> int:
+    """Return how many engines run, or those with such words in their command."""
+    processes = installation.host.run("systemd-cgls --full --no-pager -u penstock-fleet")
+    engines = [line for line in processes.splitlines() if "serving.engine.simulated" in line]
+    return sum(words in line for line in engines)
+
+
+BAD_DAYS = Part("bad-days", "processes killed, servers away, under load: what clients see", run)
