@@ -271,10 +271,9 @@ def label_of(name: str) -> str:
 
 def text_of(name: str, value: Any) -> str:
     """Return a field's value in words, with its unit."""
-    if value == [] and name in EMPTY:
-        return str(EMPTY[name])
     if value is None or value in ("", [], {}):
-        return str(UNSET.get(name, _("none")))
+        words = EMPTY if value == [] and name in EMPTY else UNSET
+        return str(words.get(name, _("none")))
     if isinstance(value, bool):
         return gettext("yes") if value else gettext("no")
     if isinstance(value, (int, float)):
