@@ -72,7 +72,7 @@ class VariantInline(ReadOnlyInline):
         return _size(row.size_bytes)
 
 
-class ModelForm(VersionedModelForm):
+class CatalogModelForm(VersionedModelForm):
     """A model. An unset list of organizations and an empty one differ: everybody, and nobody."""
 
     is_open_to_all = forms.BooleanField(
@@ -98,7 +98,7 @@ class ModelForm(VersionedModelForm):
 class ModelAdmin(VariantAdminMixin):
     """Models."""
 
-    form = ModelForm
+    form = CatalogModelForm
     list_display = ("public_id", "name", "task", "default_variant", "created_at")
     search_fields = ("public_id", "name")
     fields = (

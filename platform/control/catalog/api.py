@@ -252,6 +252,7 @@ class AdminQualityReportSerializer(RowSerializer):
     """The result of an evaluation of a variant. `document` is the evaluation's own report, which
     has `right`, `asked`, `share`, `low` and `high` at `accuracy.overall`."""
 
+    variant_id = serializers.CharField(read_only=True)
     document = serializers.JSONField()
 
     class Meta:

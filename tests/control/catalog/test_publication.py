@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
 
@@ -230,7 +229,7 @@ def test_the_api_records_the_report_that_a_quantized_variant_needs(
     script = bearer_client(make_token(operator)[1])
     address = f"/api/v1/admin/variants/{variant.id}/quality-reports"
 
-    def record(document: Any) -> HttpResponse:
+    def record(document: Any) -> Any:
         return script.post(address, {"document": document}, content_type="application/json")
 
     score = quality_report()["accuracy"]["overall"]
