@@ -82,7 +82,7 @@ class CatalogModelForm(VersionedModelForm):
     def get_initial_for_field(self, field: forms.Field, field_name: str) -> Any:
         """Return a field's initial value; a new model is open to all."""
         if field_name == "is_open_to_all":
-            return self.instance.organization_ids is None
+            return self.instance.is_open_to_all
         return super().get_initial_for_field(field, field_name)
 
     def clean_organization_ids(self) -> list[str]:
