@@ -134,8 +134,8 @@ def _check_empty(address: str) -> None:
     if count:
         raise LocalError(
             f"the database {name} is not empty, and a restore overwrites nothing. Rename it"
-            f" (ALTER DATABASE {name} RENAME TO {name}_damaged), and create an empty one:"
-            f" createdb --owner=penstock_owner {name}"
+            f" (ALTER DATABASE {name} RENAME TO {name}_damaged), and run roles.sql of `penstock"
+            " init`, which creates an empty one"
         )
 
 

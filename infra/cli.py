@@ -140,8 +140,11 @@ def init(
     database_host: Annotated[str, typer.Option(help="PostgreSQL.")] = "127.0.0.1",
     redis_host: Annotated[str, typer.Option(help="Redis.")] = "127.0.0.1",
     private_address: Annotated[
-        str, typer.Option(help="This host's, which only the platform's hosts reach.")
+        str, typer.Option(help="Control's host's, which only the platform's hosts reach.")
     ] = "127.0.0.1",
+    fleet_address: Annotated[
+        str, typer.Option(help="The same of the host of fleet and gateways, if it is another.")
+    ] = "",
     trusted_proxies: Annotated[
         str, typer.Option(help="The load balancers' networks.")
     ] = "127.0.0.1/32",
@@ -153,7 +156,9 @@ def init(
     if not production:
         raise LocalError("init needs --production; `penstock up` makes what a local platform needs")
     names = tuple(dict.fromkeys(gateway or ["1"]))
-    choices = Choices(domain, names, database_host, redis_host, private_address, trusted_proxies)
+    choices = Choices(
+        domain, names, database_host, redis_host, private_address, trusted_proxies, fleet_address
+    )
     texts = configuration(choices)
     write_files(folder, texts)
     for line in next_steps(folder, list(texts)):

@@ -35,6 +35,13 @@ class Choices:
     private_address: str = "127.0.0.1"
     """This host's, for listeners that only the platform's processes reach."""
     trusted_proxies: str = "127.0.0.1/32"
+    fleet_address: str = ""
+    """The private address of the host of fleet and gateways, if that is another."""
+
+    @property
+    def engine_host(self) -> str:
+        """The address of the host of fleet and gateways."""
+        return self.fleet_address or self.private_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +116,7 @@ def _check(choices: Choices) -> None:
         "--database-host": choices.database_host,
         "--redis-host": choices.redis_host,
         "--private-address": choices.private_address,
+        "--fleet-address": choices.engine_host,
     }
     for option, host in hosts.items():
         if not HOST.fullmatch(host) and not _is_address(host):
@@ -147,7 +155,7 @@ PENSTOCK_TRUSTED_PROXIES="{choices.trusted_proxies}"
 # 8700 is for the load balancer, 8702 for gateways and the fleet.
 PENSTOCK_CONTROL_HOST="127.0.0.1"
 PENSTOCK_INTERNAL_API_HOST="{choices.private_address}"
-PENSTOCK_FLEET_URL="{_private_url(choices, 8704)}"
+PENSTOCK_FLEET_URL="{_private_url(choices.engine_host, 8704)}"
 
 DATABASE_URL="{_database_url(choices, "penstock_app", new.database_app)}"
 REDIS_URL="{_redis_url(choices, "", new.redis)}"
@@ -176,8 +184,8 @@ DATABASE_OWNER_URL="{_database_url(choices, "penstock_owner", new.database_owner
 def _fleet(choices: Choices, new: Secrets) -> str:
     return f"""\
 # The fleet, on the host of the engines. docs/operate/settings.md explains each variable.
-PENSTOCK_INTERNAL_API_URL="{_private_url(choices, 8702)}"
-PENSTOCK_FLEET_HOST="{choices.private_address}"
+PENSTOCK_INTERNAL_API_URL="{_private_url(choices.private_address, 8702)}"
+PENSTOCK_FLEET_HOST="{choices.engine_host}"
 PENSTOCK_FLEET_DATA_DIR="{DATA_DIR}/fleet"
 PENSTOCK_LOG_FORMAT="json"
 PENSTOCK_INTERNAL_SECRET="{new.internal}"
@@ -188,14 +196,14 @@ def _gateway(choices: Choices, new: Secrets, name: str, number: int) -> str:
     return f"""\
 # The gateway {name}. It never gets DATABASE_URL, PENSTOCK_INTERNAL_SECRET or control's other
 # secrets: strangers speak to it.
-PENSTOCK_INTERNAL_API_URL="{_private_url(choices, 8702)}"
-PENSTOCK_FLEET_URL="{_private_url(choices, 8704)}"
+PENSTOCK_INTERNAL_API_URL="{_private_url(choices.private_address, 8702)}"
+PENSTOCK_FLEET_URL="{_private_url(choices.engine_host, 8704)}"
 REDIS_URL="{_redis_url(choices, "gateway", new.redis_gateway)}"
 
 # For customers, through the load balancer, and for probes and metrics.
 PENSTOCK_GATEWAY_HOST="127.0.0.1"
 PENSTOCK_GATEWAY_PORT="{8701 + number * PORTS_OF_A_GATEWAY}"
-PENSTOCK_GATEWAY_OPERATOR_HOST="{choices.private_address}"
+PENSTOCK_GATEWAY_OPERATOR_HOST="{choices.engine_host}"
 PENSTOCK_GATEWAY_OPERATOR_PORT="{8703 + number * PORTS_OF_A_GATEWAY}"
 PENSTOCK_TRUSTED_PROXIES="{choices.trusted_proxies}"
 PENSTOCK_LAME_DUCK_SECONDS="{LAME_DUCK_SECONDS}"
@@ -240,8 +248,8 @@ def _redis_url(choices: Choices, user: str, password: str) -> str:
     return f"{scheme}://{user}:{password}@{_in_url(host)}:6379/0"
 
 
-def _private_url(choices: Choices, port: int) -> str:
-    return f"http://{_in_url(choices.private_address)}:{port}"
+def _private_url(host: str, port: int) -> str:
+    return f"http://{_in_url(host)}:{port}"
 
 
 def _is_here(host: str) -> bool:

@@ -100,6 +100,7 @@ ADMIN_API: Addresses = [
     path("variants", catalog.AdminVariantList.as_view()),
     path("variants/<str:variant_id>", catalog.AdminVariantDetail.as_view()),
     path("variants/<str:variant_id>/publish", catalog.PublishVariant.as_view()),
+    path("variants/<str:variant_id>/quality-reports", catalog.RecordQuality.as_view()),
     path("variants/<str:variant_id>/withdraw", catalog.WithdrawVariant.as_view()),
     path("deployments", catalog.AdminDeploymentList.as_view()),
     path("deployments/<str:deployment_id>", catalog.AdminDeploymentDetail.as_view()),

@@ -182,6 +182,7 @@ OPERATORS = {
     "PATCH /admin/variants/{variant_id}": CATALOG,
     "GET /admin/variants/{variant_id}/publish": READ,
     "POST /admin/variants/{variant_id}/publish": CATALOG,
+    "POST /admin/variants/{variant_id}/quality-reports": CATALOG,
     "POST /admin/variants/{variant_id}/withdraw": CATALOG,
 }
 """The operation that an operator token calls, and the permission it needs."""

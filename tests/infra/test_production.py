@@ -3,7 +3,7 @@
 import shlex
 import stat
 from contextlib import closing
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,6 +26,7 @@ NEAR = Choices("example.com", ("eu-1", "eu-2"))
 FAR = Choices(
     "example.com", ("eu-1",), "db.internal", "fd00::6", "10.0.0.5", "10.0.0.0/24,fd00::/64"
 )
+GPU_HOST = replace(FAR, fleet_address="10.0.0.6")
 
 
 def variables(text: str) -> dict[str, str]:
@@ -41,7 +42,9 @@ def edited(text: str) -> dict[str, str]:
     return variables(text)
 
 
-@pytest.mark.parametrize("choices", [NEAR, FAR], ids=["one host", "several hosts"])
+@pytest.mark.parametrize(
+    "choices", [NEAR, FAR, GPU_HOST], ids=["one host", "several hosts", "a GPU host"]
+)
 def test_what_is_written_starts_each_process_and_has_no_flaw(
     choices: Choices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,12 +54,20 @@ def test_what_is_written_starts_each_process_and_has_no_flaw(
     control = edited(files["control.env"])
     assert flaws(ControlConfig.from_environment(control)) == []
     assert flaws(ControlConfig.from_environment(control | variables(files["owner.env"]))) == []
-    assert read_fleet_config(variables(files["fleet.env"])).host == choices.private_address
+    fleet = variables(files["fleet.env"])
+    host = choices.fleet_address or choices.private_address
+    assert read_fleet_config(fleet).host == host
     for name in choices.gateways:
         gateway = GatewayConfig.from_environment(variables(files[f"gateway-{name}.env"]))
         shown = f"Bearer {gateway.credential}"
         assert callers_of(control).find(shown) == Caller("gateway", name)
         assert gateway.key_peppers[0] == control["PENSTOCK_KEY_PEPPER"]
+        assert gateway.operator_host == host
+        for address, port in ((choices.private_address, 8702), (host, 8704)):
+            url = f"http://{address}:{port}"
+            found = {url} & {*variables(files[f"gateway-{name}.env"]).values()}
+            assert found, url
+            assert url in (fleet if port == 8702 else control).values()
 
 
 def test_gateways_of_a_host_share_its_folder_and_salt_and_no_port_or_secret_of_control() -> None:

@@ -223,6 +223,8 @@ UNSET: "dict[str, StrOrPromise]" = {
     ),
 }
 """The word for a field that is unset, where it is not "none"."""
+EMPTY: "dict[str, StrOrPromise]" = {"organization_ids": _("nobody")}
+"""The word for an empty list that differs from an unset one."""
 WITH_UNIT: "dict[str, StrOrPromise]" = {
     "spend_limit_nanos": _("%(value)s a month"),
     "monthly_cap_cents": _("%(value)s a month"),
@@ -270,7 +272,8 @@ def label_of(name: str) -> str:
 def text_of(name: str, value: Any) -> str:
     """Return a field's value in words, with its unit."""
     if value is None or value in ("", [], {}):
-        return str(UNSET.get(name, _("none")))
+        words = EMPTY if value == [] and name in EMPTY else UNSET
+        return str(words.get(name, _("none")))
     if isinstance(value, bool):
         return gettext("yes") if value else gettext("no")
     if isinstance(value, (int, float)):

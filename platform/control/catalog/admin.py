@@ -14,9 +14,15 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action
-from unfold.widgets import UnfoldAdminTextInputWidget
+from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
-from control.admin.base import OperatorAdmin, ReadOnlyAdmin, ReadOnlyInline, row_url
+from control.admin.base import (
+    OperatorAdmin,
+    ReadOnlyAdmin,
+    ReadOnlyInline,
+    VersionedModelForm,
+    row_url,
+)
 from control.admin.decisions import Decision, decide
 from control.admin.fields import indented
 from control.catalog import selectors, services
@@ -66,13 +72,39 @@ class VariantInline(ReadOnlyInline):
         return _size(row.size_bytes)
 
 
+class CatalogModelForm(VersionedModelForm):
+    """A model. An unset list of organizations and an empty one differ: everybody, and nobody."""
+
+    is_open_to_all = forms.BooleanField(
+        label=_("Open to all organizations"), required=False, widget=UnfoldBooleanSwitchWidget
+    )
+
+    def get_initial_for_field(self, field: forms.Field, field_name: str) -> Any:
+        """Return a field's initial value; a new model is open to all."""
+        if field_name == "is_open_to_all":
+            return self.instance.is_open_to_all
+        return super().get_initial_for_field(field, field_name)
+
+    def clean_organization_ids(self) -> list[str]:
+        """Refuse a list that would have no effect. Raises ValidationError."""
+        listed: list[str] = self.cleaned_data["organization_ids"]
+        if listed and self.cleaned_data["is_open_to_all"]:
+            words = gettext("Turn off “Open to all organizations”, or remove these.")
+            raise forms.ValidationError(words)
+        return listed
+
+
 @admin.register(Model)
 class ModelAdmin(VariantAdminMixin):
     """Models."""
 
+    form = CatalogModelForm
     list_display = ("public_id", "name", "task", "default_variant", "created_at")
     search_fields = ("public_id", "name")
-    fields = ("public_id", "name", "task", "description", "organization_ids", "default_variant")
+    fields = (
+        "public_id", "name", "task", "description", "is_open_to_all", "organization_ids",
+        "default_variant",
+    )  # fmt: skip
     inlines = (VariantInline,)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
@@ -82,12 +114,11 @@ class ModelAdmin(VariantAdminMixin):
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> Model:
         """Add a model."""
-        return services.create_model(actor=actor, **_open_to_all_if_empty(values))
+        return services.create_model(actor=actor, **_with_openness(values))
 
     def change_row(self, actor: Actor, row: Model, changes: dict[str, Any]) -> Model:
         """Change a model, and its default variant."""
-        changes = _open_to_all_if_empty(changes)
-        return services.update_model(actor=actor, model=row, changes=changes)
+        return services.update_model(actor=actor, model=row, changes=_with_openness(changes))
 
 
 @admin.register(Variant)
@@ -381,7 +412,9 @@ def _size(size_bytes: int | None) -> str:
     return gettext("unknown") if size_bytes is None else f"{size_bytes / 1e6:,.1f} MB"
 
 
-def _open_to_all_if_empty(values: dict[str, Any]) -> dict[str, Any]:
-    if "organization_ids" in values:
-        values["organization_ids"] = values["organization_ids"] or None
-    return values
+def _with_openness(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a form, with None for the organizations if it is open to all."""
+    if "is_open_to_all" not in values:
+        return values
+    is_open = values.pop("is_open_to_all")
+    return values | {"organization_ids": None if is_open else values.get("organization_ids", [])}

@@ -17,7 +17,7 @@ from control.api.operator_views import (
 from control.api.versions import versioned
 from control.catalog import selectors, services
 from control.catalog.fleet_status import fleet_status
-from control.catalog.models import Deployment, DeploymentState, Model, Variant
+from control.catalog.models import Deployment, DeploymentState, Model, QualityReport, Variant
 from control.catalog.publication import RequirementCode, requirements
 from control.catalog.services import DEPLOYMENT_FIELDS, MODEL_FIELDS, VARIANT_FIELDS
 from control.forms import REASON_MAX
@@ -246,6 +246,40 @@ class PublishVariant(OperatorApiView):
         values = PublishVariantSerializer.read(request.data)
         variant = selectors.variant(variant_id)
         return self.shown(services.publish_variant(actor=self.actor, variant=variant, **values))
+
+
+class AdminQualityReportSerializer(RowSerializer):
+    """The result of an evaluation of a variant. `document` is the evaluation's own report, which
+    has `right`, `asked`, `share`, `low` and `high` at `accuracy.overall`."""
+
+    variant_id = serializers.CharField(read_only=True)
+    document = serializers.JSONField()
+
+    class Meta:
+        model = QualityReport
+        fields = (
+            "id", "variant_id", "document", "question_count", "accuracy", "accuracy_low",
+            "accuracy_high", "created_at",
+        )  # fmt: skip
+        read_only_fields = tuple(sorted({*fields} - {"document"}))
+
+
+class RecordQuality(OperatorApiView):
+    """The quality reports of a variant, the newest of which counts."""
+
+    serializer_class = AdminQualityReportSerializer
+    write_permission = Permission.CATALOG_WRITE
+
+    @idempotent
+    @extend_schema(
+        operation_id="admin_quality_reports_create", responses={201: AdminQualityReportSerializer}
+    )
+    def post(self, request: Request, variant_id: str) -> Response:
+        """Record a quality report, without which no quantized variant is published."""
+        values = AdminQualityReportSerializer.read(request.data)
+        variant = selectors.variant(variant_id)
+        report = services.record_quality(actor=self.actor, variant=variant, **values)
+        return self.shown(report, status=201)
 
 
 class WithdrawVariant(OperatorApiView):

@@ -75,6 +75,11 @@ class Model(models.Model):
         return self.public_id
 
     @property
+    def is_open_to_all(self) -> bool:
+        """Whether every organization may use it."""
+        return self.organization_ids is None
+
+    @property
     def makes_embeddings(self) -> bool:
         """Whether its responses are vectors, which have no output tokens."""
         return self.task == Task.EMBED

@@ -1,7 +1,8 @@
 """Operators' changes to the catalog: one transaction each, published at once."""
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from django.db import transaction
@@ -34,6 +35,8 @@ DEPLOYMENT_FIELDS = frozenset(
         "hourly_cost_nanos",
     }
 )  # fmt: skip
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 NOT_PUBLISHED = frozenset({"hourly_cost_nanos"})
 """Fields of a deployment that the data plane does not get."""
 
@@ -228,11 +231,11 @@ def _record(
 class QualityScore(msgspec.Struct, frozen=True):
     """A share of correct answers with its 95 % interval."""
 
-    right: int
-    asked: int
-    share: float
-    low: float
-    high: float
+    right: Count
+    asked: Count
+    share: Share
+    low: Share
+    high: Share
 
 
 class SkillAccuracy(msgspec.Struct, frozen=True):
@@ -247,12 +250,14 @@ class QualityDocument(msgspec.Struct, frozen=True):
 
     accuracy: SkillAccuracy
     perplexity: float | None = None
-    size_bytes: int | None = None
+    size_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None
     output_tokens_per_second: float | None = None
 
 
 def quality_columns(document: dict[str, Any]) -> dict[str, Any]:
     """Return a report's columns. Raises InvalidValue for an invalid report."""
+    if "\\u0000" in json.dumps(document):
+        raise InvalidValue("quality report: no text may have a NUL character", param="document")
     try:
         report = msgspec.convert(document, QualityDocument)
     except msgspec.ValidationError as error:

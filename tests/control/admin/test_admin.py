@@ -212,9 +212,18 @@ def test_a_model_is_added_and_closed_to_others(operator: Client, org: SeededOrga
     assert operator.post(reverse("admin:catalog_model_add"), form | inline).status_code == 302
     model = Model.objects.get()
     assert (model.organization_ids, model.task) == ([org.id], "embed")
-    save(operator, model, organization_ids="", task="generate")
-    model.refresh_from_db()
-    assert (model.organization_ids, model.task) == (None, "embed")
+    steps: list[tuple[dict[str, str], list[str] | None]] = [
+        ({"organization_ids": "", "task": "generate"}, []),
+        ({"name": "Hidden"}, []),
+        ({"is_open_to_all": "on"}, None),
+        ({"organization_ids": org.id}, None),  # refused: it would have no effect
+        ({"is_open_to_all": ""}, []),
+        ({"organization_ids": org.id}, [org.id]),
+    ]
+    for changes, open_to in steps:
+        save(operator, model, **changes)
+        model.refresh_from_db()
+        assert (model.organization_ids, model.task) == (open_to, "embed")
 
 
 def test_a_refusal_is_a_message(operator: Client, variant: Variant) -> None:

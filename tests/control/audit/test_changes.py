@@ -106,6 +106,8 @@ WORDS = [
     ("rate_basis_points", 1_900, "19 %"),
     ("alert_percents", [50, 80], "50 %, 80 %"),
     ("alert_percents", [], "off"),
+    ("organization_ids", None, "all organizations"),
+    ("organization_ids", [], "nobody"),
     ("sleep_after_seconds", 0.0, "never"),
     ("queue_seconds", 30.0, "30 s"),
     ("terms_days", 14, "14 days"),

@@ -219,3 +219,29 @@ def test_the_api_lists_and_names_what_is_missing(variant: Variant, fleet: Fleet,
     body = {"override_reason": REASON}
     waived = script.post(address, body, content_type="application/json")
     assert waived.status_code == (200 if need in ("price", "deployment") else 409)
+
+
+def test_the_api_records_the_report_that_a_quantized_variant_needs(
+    variant: Variant, fleet: Fleet
+) -> None:
+    furnish(variant, fleet, without="quality_report")
+    operator = make_operator()
+    script = bearer_client(make_token(operator)[1])
+    address = f"/api/v1/admin/variants/{variant.id}/quality-reports"
+
+    def record(document: Any) -> Any:
+        return script.post(address, {"document": document}, content_type="application/json")
+
+    score = quality_report()["accuracy"]["overall"]
+    for wrong in (
+        "good",
+        {"accuracy": {"overall": score | {"share": 1.5}}},
+        quality_report() | {"note": "\0"},
+    ):
+        refused = record(wrong)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "document")
+    report = record(quality_report()).json()
+    assert (report["variant_id"], report["accuracy"]) == (variant.id, 0.9)
+    assert publish(variant).published_at is not None
+    event = AuditEvent.objects.get(action="variant.quality_recorded", target_id=variant.id)
+    assert event.actor_id == operator.id
