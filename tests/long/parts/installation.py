@@ -10,10 +10,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
+from urllib.parse import urlsplit
 
 from infra.local.config import ROOT
 from tests.long.parts import PartFailed
@@ -67,6 +69,21 @@ class Installation:
     host: Host
     page: Page = field(default_factory=lambda: Page("deploy"))
 
+    @property
+    def packages(self) -> Path:
+        """The folder of fetched packages, the host's /srv/share."""
+        return self.host.folder / "packages"
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Boot the host while the block lasts."""
+        with self.host.running(share=self.packages):
+            self.host.run(
+                "systemd-run --quiet --unit=mail-server python3 -u -W ignore -m smtpd -n"
+                f" -c DebuggingServer 127.0.0.1:{MAIL_PORT}"
+            )
+            yield
+
     def make(self) -> None:
         """Install everything on a new host, and leave it off. Raises PartFailed."""
         wheel = self.build_wheel()
@@ -107,7 +124,7 @@ class Installation:
         (srv / "dist").mkdir(exist_ok=True)
         shutil.copy(wheel, srv / "dist")
         shutil.copytree(ROOT / "infra", srv / "infra", dirs_exist_ok=True, ignore=_not_copied)
-        cache = self.host.folder / "packages"
+        cache = self.packages
         cache.mkdir(exist_ok=True)
         folder = f"/opt/penstock-{version}"
         named = {"/opt/penstock-0.3.0": folder, "penstock-0.3.0-py3": f"penstock-{version}-py3"}
@@ -150,10 +167,7 @@ class Installation:
             },
         )
         self.host.run(
-            "mkdir -m 755 /etc/penstock\n"
-            "install -m 600 /root/penstock-config/*.env /etc/penstock\n"
-            "systemd-run --quiet --unit=mail-server python3 -u -W ignore -m smtpd -n"
-            f" -c DebuggingServer 127.0.0.1:{MAIL_PORT}"
+            "mkdir -m 755 /etc/penstock\ninstall -m 600 /root/penstock-config/*.env /etc/penstock"
         )
 
     def prepare_postgres(self) -> None:
@@ -239,13 +253,23 @@ class Installation:
         self.host.run(f"curl -fsS --max-time 5 {addresses}")
         return True
 
-    def sql(self, query: str, *, database: str = "penstock") -> list[list[str]]:
+    def variable(self, file: str, name: str) -> str:
+        """Return a variable's value in a file of /etc/penstock. Raises PartFailed."""
+        text = self.host.read(f"/etc/penstock/{file}")
+        found = re.search(rf'^{name}="(.*)"$', text, re.MULTILINE)
+        if found is None:
+            raise PartFailed(f"{file} does not set {name}")
+        return found[1]
+
+    def database_port(self) -> int:
+        """Return the port of the PostgreSQL that the services use."""
+        url = urlsplit(self.variable("control.env", "DATABASE_URL"))
+        return url.port or 5432
+
+    def sql(self, query: str) -> list[list[str]]:
         """Return the rows of a query, as a superuser."""
-        said = self.host.run(
-            f"cd / && psql -XAtq -F $'\\t' -v ON_ERROR_STOP=1 {database}",
-            user="postgres",
-            given=query,
-        )
+        psql = f"psql -XAtq -F $'\\t' -v ON_ERROR_STOP=1 -p {self.database_port()} penstock"
+        said = self.host.run(f"cd / && {psql}", user="postgres", given=query)
         return [line.split("\t") for line in said.splitlines()]
 
     def penstock(self, arguments: str) -> str:
