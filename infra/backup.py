@@ -29,25 +29,15 @@ SECRETS = {
     ),
 }
 """Secrets without which a database is worth little: the variable of earlier values, and why."""
-VARIABLES = {
-    "host": "PGHOST",
-    "port": "PGPORT",
-    "user": "PGUSER",
-    "password": "PGPASSWORD",
-    "dbname": "PGDATABASE",
-    "sslmode": "PGSSLMODE",
-    "sslrootcert": "PGSSLROOTCERT",
-    "sslcert": "PGSSLCERT",
-    "sslkey": "PGSSLKEY",
-    "options": "PGOPTIONS",
-}
-"""The variables of libpq for the parts of an address."""
+UNHIDDEN = {"sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
+"""Secrets of an address that PostgreSQL's programs take as arguments alone."""
 LOAD = """
 { echo "BEGIN;" &&
-  "$1" --no-privileges --file=- "$2" | sed "/^SET transaction_timeout = 0;$/d" &&
+  "$1" --no-privileges --file=- "$2" | sed "1,30{/^SET transaction_timeout = 0;$/d;}" &&
   echo "COMMIT;"; } | "${@:3}"
 """
-"""pg_restore's script without a setting that PostgreSQL 15 and 16 don't know, given to psql."""
+"""pg_restore's script, given to psql without a setting that PostgreSQL 15 and 16 don't know. Only
+the script's head is searched: further down, the same line may be a row of a table."""
 TABLES = "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace"
 STEPS = (
     ("upgrade", "Migrate, and grant the services their rights"),
@@ -175,9 +165,20 @@ def _restore_archive(source: Path, environ: Mapping[str, str]) -> str:
 
 
 def _owner_url(environ: Mapping[str, str]) -> str:
-    address = environ.get(OWNER_VARIABLE) or environ.get("DATABASE_URL")
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    name = OWNER_VARIABLE if environ.get(OWNER_VARIABLE) else "DATABASE_URL"
+    address = environ.get(name)
     if not address:
         raise LocalError(f"{OWNER_VARIABLE} is not set")
+    try:
+        shown = UNHIDDEN.intersection(conninfo_to_dict(address))
+    except psycopg.Error as error:
+        raise LocalError(f"{name}: {str(error).strip()}") from error
+    if shown:
+        words = "which everybody on this host could read while the command runs; wanted none"
+        raise LocalError(f"{name} has {min(shown)}, {words}")
     return address
 
 
@@ -208,9 +209,13 @@ def _major(program: Path) -> int:
 
 
 def _check(command: Sequence[str | Path], address: str, failed: str) -> None:
-    """Run a command on a database. The address goes by variables, since everybody on the host may
-    read the arguments of a command, and a password is in it. Raises LocalError."""
-    environment = {**os.environ, **_connection_variables(address)}
+    """Run a command on a database. The password goes by a variable, since everybody on the host may
+    read the arguments of a command. Raises LocalError."""
+    from control.db.connection import without_password
+
+    shown, password = without_password(address)
+    environment = {**os.environ, **({"PGPASSWORD": password} if password else {})}
+    command = [*command, f"--dbname={shown}"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if result.returncode:
         last = result.stderr.strip().splitlines()[-3:]
@@ -219,27 +224,11 @@ def _check(command: Sequence[str | Path], address: str, failed: str) -> None:
 
 def _load(pg_restore: Path, psql: Path, dump: Path, address: str) -> None:
     """Load a dump in one transaction, which ends well only if the dump was read to its end."""
-    options = ("--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--output=/dev/null")
-    command: list[str | Path] = [
-        "bash",
-        "-o",
-        "pipefail",
-        "-c",
-        LOAD,
-        "load",
-        pg_restore,
-        dump,
-        psql,
-        *options,
-    ]
+    command = (
+        *("bash", "-o", "pipefail", "-c", LOAD, "load", pg_restore, dump),
+        *(psql, "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--output=/dev/null"),
+    )
     _check(command, address, "the dump was not loaded, and nothing was changed")
-
-
-def _connection_variables(address: str) -> dict[str, str]:
-    from psycopg.conninfo import conninfo_to_dict
-
-    named = conninfo_to_dict(address)
-    return {VARIABLES[key]: str(value) for key, value in named.items() if key in VARIABLES}
 
 
 def _files(folder: Path) -> list[str]:

@@ -5,7 +5,8 @@
 - No file imports itself through others, wherever the import stands.
 - Names that were retired (`tests/retired_names.txt`) are used nowhere.
 - No sentence of a docstring or comment begins without its noun ("What…", "Of…", "How long…").
-- Every relative link of the documentation leads to a file.
+- Every relative link of the documentation leads to a file, and every file or folder that a page of
+  `docs/` names from the root exists.
 - Migrations run while services of the previous version do: they lock no table for long, and rename
   and require nothing that those services don't know.
 - Each page with a `console` block, which no test runs, has its row in `docs/contribute/testing.md`.
@@ -41,6 +42,7 @@ UNSAFE_OPERATIONS = {
     "AlterModelTable": "a new table, filled, and the old one dropped in a later release",
 }
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
+NAMED_PATH = re.compile(r"`((?:platform|serving|billing|web|infra|tests|docs)/[\w./-]*)(?:::\w+)?`")
 CONSOLE = re.compile(r"^ *```console$", re.MULTILINE)
 HEADLESS = re.compile(
     r"(?:^|(?<=[.!?] )|(?<=\n\n))(?:Of|Who|That|Whoever|What|Where|Which|Whose|How)\b.{0,40}"
@@ -58,6 +60,7 @@ def main() -> int:
         *headless_sentences(modules),
         *unsafe_migrations(),
         *broken_links(),
+        *missing_paths(),
         *untested_pages(),
     ]
     for breach in breaches:
@@ -162,6 +165,14 @@ def broken_links() -> Iterator[str]:
         for target in LINK.findall(page.read_text()):
             if not (page.parent / target).exists():
                 yield f"{page.relative_to(ROOT)} links to {target}, which does not exist"
+
+
+def missing_paths() -> Iterator[str]:
+    """Yield the files and folders that the documentation names and that do not exist."""
+    for page in _tracked("docs/*.md"):
+        for name in NAMED_PATH.findall(page.read_text()):
+            if not (ROOT / name).exists() and not (ROOT / "docs" / name).exists():
+                yield f"{page.relative_to(ROOT)} names {name}, which does not exist"
 
 
 def untested_pages() -> Iterator[str]:

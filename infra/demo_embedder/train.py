@@ -15,9 +15,9 @@ from torch.nn.functional import cross_entropy, normalize
 from transformers import LlamaModel
 
 from infra.demo_embedder.pairs import batches, facts
+from infra.demo_model.batches import learning_rate
 from infra.demo_model.report import load_tokenizer
 from infra.demo_model.tokenizer import PAD, save_tokenizer
-from infra.demo_model.train import learning_rate
 
 LAYERS = 3
 DIMENSIONS = (32, 64, 128, 256)

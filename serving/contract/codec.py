@@ -6,6 +6,9 @@ from typing import TypeVar
 import msgspec
 
 Record = TypeVar("Record", bound=msgspec.Struct)
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError)
+"""What msgspec raises for bytes that are no JSON of the expected kind; the second one for strings
+that are no UTF-8."""
 
 
 class ContractError(ValueError):

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from serving.contract.codec import NOT_JSON
 from serving.contract.text_guard import TextGuard
 from serving.engine.errors import AnswerBroken
 from serving.engine.work import NO_TOKENS, Work, text_fields
@@ -65,5 +66,5 @@ def read_count(answer: bytes) -> int:
     """Return the count. Raises AnswerBroken."""
     try:
         return _decode(answer).count
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise AnswerBroken("a count is malformed") from error

@@ -7,6 +7,7 @@ Keys of an engine's own are not in these types, so that none of them reaches a c
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from serving.contract.codec import NOT_JSON
 from serving.engine.errors import AnswerBroken
 
 
@@ -119,5 +120,5 @@ class Event:
         """Return what it holds. Raises AnswerBroken when it is not a chunk."""
         try:
             return _decode(self.raw)
-        except msgspec.DecodeError as error:
+        except NOT_JSON as error:
             raise AnswerBroken("a chunk is malformed") from error

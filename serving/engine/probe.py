@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 from prometheus_client.parser import text_string_to_metric_families
 
+from serving.contract.codec import NOT_JSON
 from serving.engine.canary import PROBE_PROMPT, PROBE_SALT, Exercise
 from serving.engine.counting import PATH as COUNT_PATH
 from serving.engine.counting import read_count
@@ -172,7 +173,7 @@ class Probe:
             raise EngineSilent(f"a test of {path} was answered {status}")
         try:
             return msgspec.json.decode(answer, type=kind)
-        except msgspec.DecodeError as error:
+        except NOT_JSON as error:
             raise EngineSilent(f"a test of {path} was answered oddly: {error}") from error
 
     async def _ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:

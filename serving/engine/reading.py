@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
+from serving.contract.codec import NOT_JSON
 from serving.engine.errors import AnswerBroken, EngineError
 from serving.engine.event import Event
 from serving.engine.refusals import refusal_of
@@ -188,8 +189,8 @@ def choice_index(chunk: bytes) -> int:
 
 def _rewrite(chunk: bytes) -> tuple[bytes, bytes | None]:
     try:
-        parsed: dict[str, Any] = msgspec.json.decode(chunk)
-    except msgspec.DecodeError as error:
+        parsed = msgspec.json.decode(chunk, type=dict[str, Any])
+    except NOT_JSON as error:
         raise AnswerBroken("an event is not JSON") from error
     usage = parsed.pop("usage", None)
     return msgspec.json.encode(parsed), msgspec.json.encode(usage) if usage else None
@@ -198,7 +199,7 @@ def _rewrite(chunk: bytes) -> tuple[bytes, bytes | None]:
 def check_id(data: bytes, request_id: str) -> None:
     """Raise AnswerBroken when an answer bears an id, and not that of the request it is for."""
     match = _ID.match(data)
-    if match is not None and not match[1].decode().endswith(request_id):
+    if match is not None and not match[1].endswith(request_id.encode()):
         raise AnswerBroken("an answer to another request")
 
 
@@ -210,7 +211,7 @@ def _reported_error(chunk: bytes) -> EngineError:
     """
     try:
         error = _decode_reported(chunk).error
-    except msgspec.DecodeError:
+    except NOT_JSON:
         return AnswerBroken("the engine reported an error")
     if error.code is not None and 400 <= error.code < 500:
         return refusal_of(error.message)

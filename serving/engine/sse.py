@@ -52,5 +52,5 @@ def _data_of_line(event: bytes) -> bytes:
 def _data(event: bytes) -> bytes:
     """Return the data of an event, nothing when it holds none."""
     lines = event.split(b"\n")
-    data = [line[len(b"data:") :].lstrip() for line in lines if line.startswith(b"data:")]
-    return b"\n".join(data)
+    data = [line[len(b"data:") :] for line in lines if line.startswith(b"data:")]
+    return b"\n".join(line.removeprefix(b" ") for line in data)

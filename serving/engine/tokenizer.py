@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from serving.contract.codec import NOT_JSON
 from serving.contract.prompt import BYTE_TOKENS, GROWTH_MAX, NFC_GROWTH, NFC_TOKENS
 
 FILE = "tokenizer.json"
@@ -35,7 +36,7 @@ def declared_of(weights: str) -> tuple[str, ...]:
     try:
         tokenizer = msgspec.json.decode(path.read_bytes(), type=_Tokenizer)
         return _DECLARED.get(growth_of(tokenizer), ())
-    except (OSError, msgspec.DecodeError, AttributeError, TypeError):
+    except (OSError, *NOT_JSON, AttributeError, TypeError):
         return ()
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from serving.contract.codec import NOT_JSON
 from serving.engine.errors import AnswerBroken
 
 Stated = Annotated[int, Meta(ge=0, le=10**9)]
@@ -75,5 +76,5 @@ def read_usage(usage: bytes) -> Tokens:
     """Return the counts of a usage in JSON. Raises AnswerBroken."""
     try:
         return Tokens.of(_decode(usage))
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise AnswerBroken("a usage is malformed") from error

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import msgspec
 
+from serving.contract.codec import NOT_JSON
 from serving.engine.errors import AnswerBroken
 from serving.engine.event import Event
 from serving.engine.reading import ANSWER_BYTES_MAX, check_id
@@ -65,7 +66,7 @@ def vector_of(event: Event) -> Vector:
     """Return the vector that an event is. Raises AnswerBroken."""
     try:
         return _decode_vector(event.raw)
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise AnswerBroken("a vector is malformed") from error
 
 
@@ -104,7 +105,7 @@ class VectorReading:
             check_id(frame, self._request_id)
         try:
             found = _decode_frame(frame)
-        except msgspec.DecodeError as error:
+        except NOT_JSON as error:
             raise AnswerBroken("the answer is malformed") from error
         if len(found.data) != self._inputs:
             raise AnswerBroken("there is not a vector for each input")

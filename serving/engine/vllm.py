@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from serving.contract.capabilities import FEATURES, NO_PREFIX_CACHE, STRUCTURAL_TAG
+from serving.contract.codec import NOT_JSON
 from serving.contract.records import DeploymentRecord
 from serving.contract.text_guard import TextGuard
 from serving.engine.engine import EMBEDS, GIB, SPOKEN, Launch
@@ -129,7 +128,7 @@ class Vllm:
             return None
         try:
             return write_marked(deployment.weights, self.tokenizers)
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, *NOT_JSON) as error:
             raise WeightsUnreadable(f"the tokenizer cannot be copied: {error}") from error
 
     def _defaults(self) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from serving.contract.codec import NOT_JSON
+
 SUFFIXES = (".safetensors", ".bin", ".gguf")
 
 
@@ -42,7 +44,7 @@ def context_tokens(folder: Path) -> int | None:
     path = folder / "config.json"
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Config).max_position_embeddings
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *NOT_JSON) as error:
         raise WeightsUnreadable(f"{path}: {error}") from error
 
 
@@ -54,7 +56,7 @@ def serving_of(weights: str) -> Serving | None:
         return None
     try:
         return msgspec.json.decode(path.read_bytes(), type=Serving)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *NOT_JSON) as error:
         raise WeightsUnreadable(f"{path}: {error}") from error
 
 

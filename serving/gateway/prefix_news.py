@@ -18,6 +18,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
+from serving.contract.codec import NOT_JSON
 from serving.gateway.unread import UnreadElsewhere
 from serving.pool.pool import Pool
 from serving.pool.prefixes import BLOCKS_MAX, Blocks
@@ -145,7 +146,7 @@ class PrefixNews:
         """Take in what another gateway told; what cannot be read is another version's."""
         try:
             news = self._decode(message)
-        except msgspec.DecodeError:
+        except NOT_JSON:
             return
         if news.gateway_id == self._gateway_id:
             return

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from serving.contract.codec import NOT_JSON
 from serving.contract.limits import EPOCH, STATE
 from serving.limits.shared_clock import TOLERANCE
 from serving.redis_client import AWAY, open_redis
@@ -101,7 +102,7 @@ class RedisWindow:
         try:
             told = await self._script([STATE, *names], [self._encode(batch)])
             reply = self._decode(told)
-        except (*AWAY, msgspec.DecodeError) as error:
+        except (*AWAY, *NOT_JSON) as error:
             raise WindowAway(_reason(error)) from None
         if reply.id != batch.id:
             await self._redis.connection_pool.disconnect()

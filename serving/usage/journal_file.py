@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from serving.contract.codec import NOT_JSON
 from serving.contract.usage import LeaseCharge
 from serving.lock import Lock
 from serving.usage import kept
@@ -196,7 +197,7 @@ def done_rows(db: sqlite3.Connection, found: Iterable[tuple[str, bytes]]) -> lis
         try:
             charges = msgspec.json.decode(body, type=Charged).charges
             rows.append(DoneRow(msgspec.convert(event_id, str), body, charges))
-        except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
+        except (*NOT_JSON, TypeError) as error:
             log.error("journal_row_unreadable", event_id=repr(event_id), error=str(error))
             db.execute(SET_ASIDE, (event_id,))
             db.execute(DELETE, (event_id,))

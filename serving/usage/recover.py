@@ -1,7 +1,6 @@
 """`penstock gateways ship-usage`: the usage that a gateway which does not come back left in its
 folder is sent to billing from any host."""
 
-import asyncio
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
@@ -19,7 +18,6 @@ from serving.usage.internal import InternalApi
 from serving.usage.journal import JOURNAL, Journal
 from serving.usage.orphans import NOT_SHIPPED, ship_journal
 
-BUSY_SECONDS = 0.0
 COUNTS = "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM leases)"
 
 
@@ -57,8 +55,7 @@ async def ship_folder(folder: Path, environ: Mapping[str, str]) -> Unshipped:
         credential = read_credential(environ, "PENSTOCK_INTERNAL_CREDENTIAL")
     clock = Clock()
     try:
-        loop = asyncio.get_running_loop()
-        journal = Journal(folder / JOURNAL, busy_seconds=BUSY_SECONDS, now=clock.time, loop=loop)
+        journal = Journal(folder / JOURNAL, busy_seconds=0.0, now=clock.time)
     except InUse as error:
         raise NotShipped(f"a gateway uses {folder}, and ships it by itself") from error
     except (sqlite3.Error, OSError) as error:

@@ -10,7 +10,9 @@ from django.db import connections
 from rest_framework.test import APIClient
 
 from control.api_keys.models import ApiKey
+from tests.fixtures.generated_client import GeneratedClient, generated
 from tests.fixtures.name_server import NameServer, serving_names
+from tests.fixtures.openapi import openapi_document
 from tests.fixtures.organizations import SeededOrganization, make_organization
 from tests.fixtures.receiver import Receiver, receiving
 from tests.fixtures.signing_in import NOW
@@ -30,6 +32,14 @@ def outsider(db: None) -> SeededOrganization:
 @pytest.fixture
 def key(org: SeededOrganization) -> ApiKey:
     return org.mint()[0]
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GeneratedClient]:
+    """A client that a tool generates from the OpenAPI document: some five seconds, so that its
+    tests share an xdist group, and with it a process."""
+    with generated(openapi_document(), tmp_path_factory.mktemp("generated")) as client:
+        yield client
 
 
 @pytest.fixture

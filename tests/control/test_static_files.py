@@ -1,12 +1,21 @@
 """Control collects its static files when it starts, once a version."""
 
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from django.contrib.staticfiles.finders import get_finder
 from django.test import override_settings
 
 from control.static_files import collect
+from tests.fixtures.database import app_url
+from tests.fixtures.environment import free_port
+from tests.fixtures.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 STORAGE = "servestatic.storage.CompressedManifestStaticFilesStorage"
@@ -49,3 +58,48 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "static").write_text("")
     with pytest.raises(OSError, match="static"):
         collect(tmp_path / "static")
+
+
+@pytest.fixture
+def started(tmp_path: Path, transactional_db: None) -> Iterator[str]:
+    """The address of a control process that was started with an empty folder for static files."""
+    port = free_port()
+    environment = {
+        "DJANGO_SETTINGS_MODULE": "control.settings",
+        "DATABASE_URL": app_url(),
+        "PENSTOCK_CONTROL_PORT": str(port),
+        "PENSTOCK_INTERNAL_API_PORT": str(free_port()),
+        "PENSTOCK_STATIC_DIR": str(tmp_path),
+    }
+    with (tmp_path.parent / "control.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "control.server"],
+            env={**os.environ, **environment}, stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        wait_until(lambda: is_ready(f"http://127.0.0.1:{port}") or process.poll() is not None)
+        assert process.poll() is None, Path(log.name).read_text()
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def is_ready(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/readyz").status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False
+
+
+@pytest.mark.full
+def test_a_process_that_starts_fills_its_folder_and_its_pages_link_to_the_files(
+    started: str, tmp_path: Path
+) -> None:
+    page = httpx.get(f"{started}/accounts/login/")
+    assert page.status_code == httpx.codes.OK
+    linked = re.findall(r'(?:href|src)="/static/([^"]+\.(?:css|js))"', page.text)
+    assert any(name.endswith(".css") for name in linked)
+    for name in linked:
+        assert re.search(r"\.[0-9a-f]{12}\.(css|js)$", name), "a name with the file's digest"
+        assert httpx.get(f"{started}/static/{name}").content == (tmp_path / name).read_bytes()

@@ -1,4 +1,4 @@
-"""The parts of training that need no torch: batches and the schedule."""
+"""Batches of chats and the schedule of the learning rate."""
 
 from itertools import islice
 from random import Random
@@ -8,10 +8,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from infra.demo_model.__main__ import WEIGHTS
-from infra.demo_model.corpus import chats
-from infra.demo_model.report import load_tokenizer
-from infra.demo_model.tokenizer import PAD, render
-from infra.demo_model.train import (
+from infra.demo_model.batches import (
     DECAY_FROM,
     IGNORED,
     answer_mask,
@@ -19,6 +16,9 @@ from infra.demo_model.train import (
     micro_batches,
     to_micro_batch,
 )
+from infra.demo_model.corpus import chats
+from infra.demo_model.report import load_tokenizer
+from infra.demo_model.tokenizer import PAD, render
 
 pytestmark = pytest.mark.unit
 

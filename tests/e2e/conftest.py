@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.config import DEMO
+from infra.local.config import DEMO, NO_EMBEDDER
 from tests.fixtures.platforms import Platforms
 from tests.fixtures.second_gateway import SecondGateway, beside
 from tests.fixtures.stack import QUICK_RESTARTS, STILL_ENGINES, Stack, running
@@ -25,10 +25,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group these tests by platform, after all others; those of its second engine wait last."""
+    """Group these tests by platform, after all others; those of its second engine wait last. The
+    tests of the platform with real vLLM get their marker."""
     ours = [item for item in items if Path(__file__).parent in item.path.parents]
     for item in ours:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
+        if group_of(item) == "stack":
+            item.add_marker(pytest.mark.vllm)
     others = [item for item in items if Path(__file__).parent not in item.path.parents]
     items[:] = [*others, *sorted(ours, key=lambda item: (group_of(item), waits_most(item)))]
 
@@ -68,10 +71,14 @@ def traces() -> Iterator[Traces]:
 
 
 @pytest.fixture
-def stack(platforms: Platforms, traces: Traces) -> Stack:
-    """The whole platform with real vLLM and both demo models; the embedder's engine may still
-    load."""
-    variables = {"PENSTOCK_EMBEDDING_MODEL": DEMO, "OTEL_EXPORTER_OTLP_ENDPOINT": traces.endpoint}
+def stack(request: pytest.FixtureRequest, platforms: Platforms, traces: Traces) -> Stack:
+    """The whole platform with real vLLM and the demo model, and with the demo embedder where a
+    test of this run needs it; its engine may still load."""
+    embedder = DEMO if any(map(waits_most, request.session.items)) else NO_EMBEDDER
+    variables = {
+        "PENSTOCK_EMBEDDING_MODEL": embedder,
+        "OTEL_EXPORTER_OTLP_ENDPOINT": traces.endpoint,
+    }
     return platforms.get("stack", partial(running, engine="vllm", **variables, **STILL_ENGINES))
 
 

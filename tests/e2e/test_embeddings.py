@@ -17,7 +17,7 @@ from tests.fixtures.engine_counters import engine_tokens, is_at_work, settle
 from tests.fixtures.stack import LOAD_SECONDS_MAX, Stack
 from tests.fixtures.waiting import wait_until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 TEXTS = ["How do I revoke a key?", "Delete an API key", "What is a penstock?", "x " * 500]
 RIGHT_MIN = 0.8
@@ -69,7 +69,6 @@ async def test_usage_is_what_the_engine_counted_and_what_is_billed(
     assert counted["output"] == billed["output"] == 0
 
 
-@pytest.mark.full
 async def test_base64_and_floats_agree_and_batches_keep_their_order(
     client: openai.AsyncOpenAI,
 ) -> None:
@@ -92,7 +91,6 @@ async def test_a_vector_begins_with_shorter_ones(client: openai.AsyncOpenAI) -> 
     assert caught.value.param == "dimensions"
 
 
-@pytest.mark.full
 def test_questions_it_never_saw_find_their_answers(embedding_stack: Stack) -> None:
     with openai.OpenAI(
         base_url=embedding_stack.api_base, api_key=embedding_stack.api_key
@@ -123,7 +121,6 @@ async def test_each_model_is_for_one_thing(
         await client.embeddings.create(model=embedding_stack.model, input="hi")
 
 
-@pytest.mark.full
 async def test_a_large_batch_leaves_room_for_a_small_one(
     embedding_stack: Stack, client: openai.AsyncOpenAI
 ) -> None:

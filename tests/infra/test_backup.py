@@ -1,12 +1,18 @@
 """A backup is whole and fits the platform's secrets, or it is not restored."""
 
+import hashlib
 import json
+import os
 import shutil
 import stat
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from infra import backup
 from infra.backup import back_up, fingerprint, read_manifest, restore
@@ -14,6 +20,8 @@ from infra.local.config import LocalError
 from tests.fixtures.database import superuser_url
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+UNKNOWN_SETTING = "SET transaction_timeout = 0;"
+ROWS = "INSERT INTO texts SELECT md5(n::text) FROM generate_series(1, 9000) AS n"
 PEPPER, KEY = "pepper-of-this-platform", "key-of-this-platform-00"
 
 
@@ -118,3 +126,84 @@ def test_what_is_missing_for_a_backup_is_named_and_leaves_no_folder(
     with pytest.raises(LocalError, match=r"pg_dump \d+ or later is not on the PATH"):
         list(back_up(tmp_path / "three", environ))
     assert not list(tmp_path.glob("[ot]*"))
+
+
+@pytest.fixture
+def two_databases(environ: dict[str, str]) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+    """The environments of a database with one table of texts and of an empty one. The host of the
+    first address is no name: only its `hostaddr` leads anywhere."""
+    url = urlsplit(environ["DATABASE_OWNER_URL"])
+    names = [f"backup_{which}_{os.getpid()}" for which in ("full", "empty")]
+    full, empty = (url._replace(path=f"/{name}") for name in names)
+    with psycopg.connect(url.geturl(), autocommit=True) as server:
+        for name in names:
+            server.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        try:
+            with psycopg.connect(full.geturl()) as connection:
+                connection.execute("CREATE TABLE texts (text text)")
+                connection.execute("INSERT INTO texts VALUES (%s)", [UNKNOWN_SETTING])
+                connection.execute(ROWS)
+            named = full.netloc.replace(str(full.hostname), "nowhere.invalid")
+            strange = full._replace(netloc=named, query=f"hostaddr={full.hostname}")
+            yield tuple(
+                environ | {"DATABASE_OWNER_URL": each.geturl()} for each in (strange, empty)
+            )
+        finally:
+            for name in names:
+                dropped = sql.SQL("DROP DATABASE {} WITH (FORCE)")
+                server.execute(dropped.format(sql.Identifier(name)))
+
+
+def texts(environ: dict[str, str]) -> list[str] | None:
+    """Return the rows of a database's table, or None if it has no table."""
+    with psycopg.connect(environ["DATABASE_OWNER_URL"]) as connection:
+        if connection.execute("SELECT to_regclass('texts')").fetchone() == (None,):
+            return None
+        return [text for (text,) in connection.execute("SELECT text FROM texts")]
+
+
+def test_a_dump_is_loaded_whole_or_not_at_all(
+    tmp_path: Path, two_databases: tuple[dict[str, str], dict[str, str]]
+) -> None:
+    full, empty = two_databases
+    folder = tmp_path / "backup"
+    list(back_up(folder, full))
+    whole = (folder / "database.dump").read_bytes()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    half = whole[: len(whole) // 2]
+    (folder / "database.dump").write_bytes(half)
+    manifest["dump_sha256"] = hashlib.sha256(half).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(LocalError, match="the dump was not loaded, and nothing was changed"):
+        list(restore(folder, empty))
+    assert texts(empty) is None
+    (folder / "database.dump").write_bytes(whole)
+    manifest["dump_sha256"] = hashlib.sha256(whole).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    steps = restore(folder, empty)
+    assert [next(steps) for _ in range(2)][1] == "The database is back."
+    loaded = texts(empty)
+    assert loaded is not None
+    assert (len(loaded), loaded[0]) == (9001, UNKNOWN_SETTING)
+
+
+def test_no_argument_of_a_program_holds_a_secret(
+    tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments: list[str] = []
+
+    def run(command: list[str | Path], **options: object) -> subprocess.CompletedProcess[str]:
+        arguments.extend(map(str, command))
+        return subprocess.CompletedProcess(command, 1, "x) 99", "x")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    url = environ["DATABASE_OWNER_URL"]
+    with pytest.raises(LocalError, match="the database was not dumped"):
+        list(back_up(tmp_path / "one", environ))
+    printed = " ".join(arguments)
+    assert "--format=custom" in printed
+    assert "password=" not in printed
+    assert f":{urlsplit(url).password}@" not in printed
+    environ["DATABASE_OWNER_URL"] = f"{url}?sslpassword=x"
+    with pytest.raises(LocalError, match="DATABASE_OWNER_URL has sslpassword, which everybody"):
+        list(back_up(tmp_path / "two", environ))

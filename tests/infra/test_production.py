@@ -2,12 +2,15 @@
 
 import shlex
 import stat
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from control.config import ControlConfig
 from control.management.production import flaws
@@ -74,15 +77,28 @@ def test_each_secret_is_new() -> None:
 @pytest.mark.integration
 def test_redis_takes_its_users_and_gives_gateways_their_keys_alone(tmp_path: Path) -> None:
     files = configuration(NEAR)
-    url = urlsplit(variables(files["gateway-eu-1.env"])["REDIS_URL"])
-    with running_redis(tmp_path) as server:
-        for line in reversed(files["redis.acl"].splitlines()):
-            server.client.execute_command("ACL", "SETUSER", *line.split()[1:])
-        gateway = redis.Redis(port=server.port, username=url.username, password=url.password)
-        assert gateway.set("{limits}:one", 1)
-        with pytest.raises(redis.exceptions.NoPermissionError):
-            gateway.get("celery")
-        gateway.close()
+    write_files(tmp_path / "etc", files)
+    control, gateway = (
+        urlsplit(variables(files[name])["REDIS_URL"])
+        for name in ("control.env", "gateway-eu-1.env")
+    )
+    acl_file = tmp_path / "etc/redis.acl"
+    with running_redis(tmp_path, acl_file=acl_file, password=control.password) as server:
+        assert server.client.rpush("celery", "a task")
+        stranger = redis.Redis(port=server.port, retry=Retry(NoBackoff(), 0))
+        with closing(stranger), pytest.raises(redis.exceptions.AuthenticationError):
+            stranger.ping()
+        login = {"username": gateway.username, "password": gateway.password}
+        with closing(redis.Redis(port=server.port, **login)) as client:
+            assert client.set("{limits}:one", 1)
+            assert client.publish("penstock:prefixes:one", "news") == 0
+            for refused in (
+                lambda: client.lrange("celery", 0, -1),
+                lambda: client.publish("news", "news"),
+                lambda: client.config_get("*"),
+            ):
+                with pytest.raises(redis.exceptions.NoPermissionError):
+                    refused()
 
 
 def test_files_are_their_owners_alone_and_never_overwritten(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_a_form_with_a_mistake_keeps_what_was_typed(
     page = member.post(address(org.organization, "webhook_new"), form).content.decode()
     assert "must not lead to a private" in page
     assert 'value="https://169.254.169.254/"' in page
-    assert re.search(r'value="invoice\.paid" id="event-type-\d+" checked', page)
+    assert re.search(r'value="invoice\.paid" id="id_event_types_\d" checked', page)
     assert not WebhookEndpoint.objects.exists()
 
 

@@ -44,17 +44,10 @@ class WebhookEndpointForm(forms.Form):
         help_text=_("Optional."),
     )
     event_types = forms.MultipleChoiceField(
-        label=_("Events"), choices=[(name, name) for name in EVENT_TYPES]
+        label=_("Events"),
+        choices=list(EVENT_TYPES.items()),
+        widget=forms.CheckboxSelectMultiple,
     )
-
-    @property
-    def choices(self) -> list[dict[str, Any]]:
-        """The event types, their descriptions, and which are chosen."""
-        chosen = self["event_types"].value() or []
-        return [
-            {"name": name, "meaning": meaning, "is_chosen": name in chosen}
-            for name, meaning in EVENT_TYPES.items()
-        ]
 
 
 class WebhookEndpointChangeForm(WebhookEndpointForm, VersionedForm):

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import psycopg
 from django.db import connections
 from psycopg.abc import RV, PQGen
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 CHECK_SECONDS = 0.5
 """The time that the pool's health check of a connection may take. A request that finds the pool
@@ -27,6 +28,14 @@ def connect(
         {} if connect_timeout is None else {"connect_timeout": connect_timeout}
     )
     return psycopg.connect(url, autocommit=autocommit, **options)
+
+
+def without_password(url: str) -> tuple[str, str]:
+    """Return a libpq URL's settings as a connection string without the password, and the password
+    (empty: none), for commands whose arguments everybody on the host may read."""
+    settings = conninfo_to_dict(url)
+    password = settings.pop("password", None)
+    return make_conninfo("", **settings), str(password or "")
 
 
 async def connect_apart(*, connect_timeout: int) -> psycopg.AsyncConnection:

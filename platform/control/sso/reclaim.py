@@ -10,6 +10,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from control.accounts.models import User
+from control.accounts.selectors import locked_user
 from control.accounts.signals import send_account_event
 from control.organizations.members import readdress_invitations
 from control.organizations.models import Organization
@@ -34,7 +35,7 @@ def reclaim(
     is_theirs = Q(emailaddress__email__iexact=address, emailaddress__verified=True)
     for holder in User.objects.filter(is_theirs | Q(email=address)).distinct():
         if _has_left(organization, holder, external_id):
-            _release(actor, holder, address)
+            _release(actor, locked_user(holder.pk), address)
             SsoIdentity.objects.filter(organization=organization, user=holder).delete()
             RemovedScimUser.objects.filter(organization=organization, user=holder).delete()
 

@@ -12,6 +12,7 @@ import msgspec
 import xxhash
 from msgspec import Meta
 
+from serving.contract.codec import NOT_JSON
 from serving.engine.simulated import tokens
 from serving.engine.simulated.engine import Run
 from serving.engine.simulated.plan import Plan
@@ -73,7 +74,7 @@ def read_batch(data: bytes, settings: Settings) -> Batch:
     """Parse a body. Raises Refusal."""
     try:
         body = _decode(data)
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise Refusal(str(error), param=None) from error
     prompts = _prompts(body.input)
     for prompt in prompts:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from serving.contract.codec import NOT_JSON
 from serving.engine.simulated import tokens
 from serving.engine.simulated.tools import Call, Function, NamedTool, Tool, chosen, prompt_text
 
@@ -149,7 +150,7 @@ def read_completion(data: bytes, models: tuple[str, ...], context_tokens: int) -
 def _decode(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
     try:
         return decoder.decode(data)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+    except NOT_JSON as error:
         raise Refusal(str(error), param=None) from error
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from serving.contract.codec import NOT_JSON
 from serving.engine.simulated import metrics, wire
 from serving.engine.simulated.connection import Connection
 from serving.engine.simulated.embedding import BatchWire, read_batch
@@ -140,7 +141,7 @@ class Server:
     def _set_faults(self, connection: Connection) -> None:
         try:
             faults = _FAULTS.decode(connection.body)
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        except NOT_JSON as error:
             connection.reply(400, _error_of(Refusal(str(error), param=None)))
             return
         connection.reply(200, b"{}")

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from serving.contract.codec import NOT_JSON
 from serving.gateway.dialects.expectation import Expectation, expected_at, shown
 from serving.gateway.dialects.nulls import drop_nulls, shape_of
 from serving.gateway.errors import BadRequest
@@ -41,7 +42,7 @@ class BodyDecoder:
                 return self._decoder.decode(self._without_nulls(data))
         except msgspec.ValidationError as error:
             raise self._explain(str(error), data) from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (*NOT_JSON, RecursionError):
             raise BadRequest(
                 "We could not parse the JSON body of your request.", code="invalid_json"
             ) from None
@@ -49,7 +50,7 @@ class BodyDecoder:
     def _explain(self, text: str, data: bytes | msgspec.Raw) -> BadRequest:
         try:
             body = msgspec.json.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (*NOT_JSON, RecursionError):
             body = msgspec.UNSET  # what is wrong stood before what cannot be read
         return explain(text, lambda path: expected_at(self._kind, path, body))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from serving.contract.codec import NOT_JSON
 from serving.contract.units import Tier
 from serving.engine.errors import AnswerBroken
 from serving.engine.event import Event
@@ -57,7 +58,7 @@ class Heading:
 
     def _write_anew(self, chunk: bytes) -> bytes:
         try:
-            parsed: dict[str, Any] = msgspec.json.decode(chunk)
-        except msgspec.DecodeError as error:
+            parsed = msgspec.json.decode(chunk, type=dict[str, Any])
+        except NOT_JSON as error:
             raise AnswerBroken("an event is not JSON") from error
         return msgspec.json.encode(parsed | self._own)

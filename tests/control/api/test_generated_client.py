@@ -15,14 +15,18 @@ from billing.credit.services.grants import grant_credit
 from control.api_keys.models import Scope
 from control.asgi import application
 from tests.fixtures.furnished import furnish
-from tests.fixtures.generated_client import GeneratedClient, generated, untold
+from tests.fixtures.generated_client import GeneratedClient, untold
 from tests.fixtures.openapi import openapi_document
 from tests.fixtures.operator_tokens import make_operator, make_token
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from tests.fixtures.paying import in_place_of_stripe
 from tests.fixtures.serving import serving
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.xdist_group("generated_client"),
+]
 DOCUMENT = openapi_document()
 ALL_LISTS = sorted(
     operation["get"]["operationId"]
@@ -36,12 +40,6 @@ FILES = ("/pdf", ".csv", ".jsonl")
 EMPTY = {"credit_grants_list", "invoices_list"}
 """What the organization of the test has none of."""
 Read = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GeneratedClient]:
-    with generated(DOCUMENT, tmp_path_factory.mktemp("generated")) as client:
-        yield client
 
 
 @pytest.fixture

@@ -18,13 +18,16 @@ from control.limits.usage_tiers import update_usage_tiers
 from control.operators.models import OperatorToken
 from control.organizations.models import Invitation
 from control.permissions import Role
-from tests.fixtures.generated_client import GeneratedClient, generated
-from tests.fixtures.openapi import openapi_document
+from tests.fixtures.generated_client import GeneratedClient
 from tests.fixtures.operator_tokens import METERS, make_operator, make_token
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.serving import serving
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.xdist_group("generated_client"),
+]
 
 
 class Script:
@@ -47,12 +50,6 @@ class Script:
             [kind] = [each for each in (hint, *get_args(hint)) if hasattr(each, "from_dict")]
             parameters["body"] = kind.from_dict(body)
         return run(client=self.client, **parameters)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GeneratedClient]:
-    with generated(openapi_document(), tmp_path_factory.mktemp("generated")) as client:
-        yield client
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from control.db.states import InvitationState
 from control.operators.models import OperatorInvitation
 from control.operators.services import invite_operator
 from control.organizations.members import accept_invitation, change_role, invite_member
-from control.organizations.models import Invitation, Membership
+from control.organizations.models import Invitation, Membership, Organization
 from control.permissions import Actor
-from control.sso import addresses
+from control.sso import addresses, reclaim
 from control.sso.connections import create_scim_token
 from control.sso.models import ScimUser, SsoConnection
 from tests.control.sso.test_scim import USER, Caller
@@ -343,6 +343,26 @@ def test_an_address_goes_to_the_next_person_without_the_account(
     assert holder != leaver
     assert leaver.email == further or leaver.email.endswith("@released.invalid")
     assert addresses_of(leaver) == ([(further, True, True)] if further else [])
+
+
+def test_an_address_that_the_holder_changes_meanwhile_is_not_overwritten(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = caller.add(OLD, externalId="one")
+    leaver = User.objects.get(email=OLD)
+    caller.call("delete", f"/Users/{row['id']}")
+    has_left = reclaim._has_left
+
+    def meanwhile(organization: Organization, user: User, external_id: str) -> bool:
+        """The leaver's own change is committed once their account was found by its address."""
+        User.objects.filter(pk=leaver.pk).update(email="ada@home.example")
+        return has_left(organization, user, external_id)
+
+    monkeypatch.setattr(reclaim, "_has_left", meanwhile)
+    caller.add(OLD, externalId="two")
+    leaver.refresh_from_db()
+    assert leaver.email == "ada@home.example"
+    assert User.objects.get(email=OLD) != leaver
 
 
 def test_a_sign_in_gives_no_account_of_a_person_who_left(

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 
 from infra.local.config import ROOT
 from infra.local.django import run_django
+from infra.local.postgres import ADDRESS, DATABASE, SUPERUSER, prepare
 from infra.local.processes import RUN_VARIABLE
+from infra.production import Choices, configuration, write_files
 from tests.fixtures.environment import free_port
 from tests.fixtures.postgres import binary
 from tests.fixtures.programs import program
@@ -153,3 +156,45 @@ def test_notifications_pass_the_pooler(made: str, pooled: str) -> None:
             other.execute("NOTIFY news, 'heard'")
         (found,) = listener.notifies(timeout=60, stop_after=1)
         assert found.payload == "heard"
+
+
+@pytest.fixture
+def fresh_cluster(tmp_path: Path) -> Iterator[str]:
+    """The superuser's address of a server that has no role and no database of Penstock."""
+    server = prepare(tmp_path / "cluster" / "data", port=free_port(), password="x")
+    url = f"postgresql://{SUPERUSER}:x@{ADDRESS}:{server.port}/postgres"
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            server.command("fsync=off"), user=server.system_user, cwd=os.sep, stdout=log, stderr=log
+        )
+    try:
+        wait_until(lambda: connects(url) or process.poll() is not None)
+        assert process.poll() is None, Path(log.name).read_text()
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {DATABASE}")
+        yield url
+    finally:
+        process.send_signal(signal.SIGQUIT)
+        process.wait()
+
+
+def test_the_written_script_makes_what_the_written_addresses_lead_to(
+    fresh_cluster: str, tmp_path: Path
+) -> None:
+    files = configuration(Choices("example.com", database_host=ADDRESS))
+    write_files(tmp_path / "etc", files)
+    command = [binary("psql"), "-X", "-q", "-f", str(tmp_path / "etc/roles.sql"), fresh_cluster]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout + ran.stderr) == (0, "")
+    written = {}
+    for line in (files["control.env"] + files["owner.env"]).splitlines():
+        name, _, value = line.partition("=")
+        if name in ("DATABASE_URL", "DATABASE_OWNER_URL"):
+            url = urlsplit(value.strip('"'))
+            port = urlsplit(fresh_cluster).port
+            written[name] = url._replace(netloc=f"{url.netloc}:{port}").geturl()
+    settings = {"DJANGO_SETTINGS_MODULE": "control.settings", RUN_VARIABLE: ""}
+    words = run_django(os.environ | written | settings, "upgrade")
+    assert words.strip() == "Migrated; penstock_app has its rights and no more."
+    with psycopg.connect(written["DATABASE_URL"]) as app:
+        assert app.execute("SELECT current_user").fetchone() == ("penstock_app",)

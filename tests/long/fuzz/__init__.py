@@ -1,5 +1,5 @@
-"""Coverage-guided fuzzing with atheris, a slow tier that no test run includes.
+"""Coverage-guided fuzzing with atheris, which `python -m tests.long.parts fuzz` installs.
 
-It needs an environment of its own, with `pip install -e '.[local,fuzz]'`, and runs until
-its time is over or something breaks: `python -m tests.long.fuzz bodies -max_total_time=600`.
+One target runs until its time is over or something breaks:
+`PYTHONPATH=test-results/parts/fuzz/packages python -m tests.long.fuzz bodies -max_total_time=600`.
 """

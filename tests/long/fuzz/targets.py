@@ -134,6 +134,7 @@ SEEDS: dict[str, list[bytes]] = {
         VECTORS % VECTOR,
         VECTORS % VECTOR.replace(b'"AACAPw=="', b"[1.0, -2e3]"),
         VECTORS % b",".join([VECTOR] * 3),
+        VECTORS % VECTOR.replace(b"AACA", b"\x80ACA"),
     ],
 }
 """What gets past the first line of what is fuzzed."""

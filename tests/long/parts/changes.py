@@ -137,7 +137,7 @@ def promote_standby(on: Installation) -> None:
         "systemctl start postgresql@15-standby"
     )
     caught_up = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn();"
-    wait_for(lambda: on.sql(caught_up) == [["1"]], "a standby without lag", seconds=60)
+    wait_for(lambda: on.sql(caught_up) == [["1"]], "a standby without lag")
     primary = next(name for name, number in CLUSTERS.items() if number == port)
     on.host.run(f"systemctl stop postgresql@15-{primary}")
     on.host.run(page.step("pg_ctlcluster 15 main promote", {"main": "standby"}))

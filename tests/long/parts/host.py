@@ -30,7 +30,7 @@ PROGRAMS = {
 FROM_OUTSIDE = ("/etc/pip.conf", "/etc/ssl/certs")
 """How this machine reaches a package index; mounted while packages are installed."""
 PATH = "/opt/penstock/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-BOOT_SECONDS = 300.0
+BOOT_SECONDS = 600.0
 OFF_SECONDS = 60.0
 Found = TypeVar("Found")
 
@@ -40,7 +40,7 @@ class CommandFailed(PartFailed):
 
 
 def wait_for(
-    condition: Callable[[], Found], what: str, *, seconds: float = 120.0, every: float = 0.2
+    condition: Callable[[], Found], what: str, *, seconds: float = 600.0, every: float = 0.2
 ) -> Found:
     """Return what a condition returns once that is true. Raises PartFailed after `seconds`; a
     command that fails meanwhile is a condition that is not true yet."""

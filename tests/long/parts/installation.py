@@ -244,7 +244,7 @@ class Installation:
         )
         steps = [self.page.step(each) for each in commands]
         self.host.run("\n".join(("cd /srv", *steps)))
-        wait_for(self.is_ready, "control and both gateways ready", seconds=300)
+        wait_for(self.is_ready, "control and both gateways ready")
 
     def is_ready(self) -> bool:
         """Tell whether control, the fleet and each gateway say that they are ready."""

@@ -24,16 +24,24 @@ FAILED_MAX = 50
 """With as many failures the reason is one, and no further test tells more."""
 
 
-def run_suite(folder: Path, tests: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Run the tests that no earlier run has passed. Raises PartFailed."""
+def run_suite(
+    folder: Path,
+    tests: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    markers: str = QUICK,
+    processes: int = PROCESSES,
+) -> None:
+    """Run the tests that no earlier run has passed; 0 processes are this one's alone. Raises
+    PartFailed."""
     before = _earlier(folder)
     (folder / SKIPPED).write_text("".join(f"{name}\n" for name in before))
     if before:
         print(f"{len(before)} tests passed before; --again runs them too.", flush=True)
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-p", "tests.long.parts.remember"),
-        *("-n", str(PROCESSES), "--dist", "loadgroup", "--maxfail", str(FAILED_MAX)),
-        *("--tb", "short", "-m", QUICK, *tests),
+        *("-n", str(processes), "--dist", "loadgroup", "--maxfail", str(FAILED_MAX)),
+        *("--tb", "short", "-m", markers, *tests),
     ]
     path = os.pathsep.join((str(ROOT), str(ROOT / "platform"), os.environ.get("PYTHONPATH", "")))
     given = {"PYTHONPATH": path, FOLDER_VARIABLE: str(folder)}

@@ -138,6 +138,7 @@ def test_text_is_guarded_by_a_copy_of_the_tokenizer(tmp_path: Path) -> None:
     "said",
     [
         "",
+        '{"\udcff": 1}',
         "{}",
         '{"tool_call_parser": "--port"}',
         '{"tool_call_parser": "hermes", "tool_strict_level": "parameter"}',
@@ -146,7 +147,7 @@ def test_text_is_guarded_by_a_copy_of_the_tokenizer(tmp_path: Path) -> None:
 )
 def test_what_weights_say_of_their_serving_is_closed(tmp_path: Path, said: str) -> None:
     (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "serving.json").write_text(said)
+    (tmp_path / "serving.json").write_bytes(said.encode(errors="surrogateescape"))
     with pytest.raises(WeightsUnreadable, match=r"serving\.json"):
         check_weights(str(tmp_path))
 

@@ -14,7 +14,7 @@ from serving.engine.template import VARYING_TOKENS
 from tests.fixtures.fleet_process import FleetProcess, running_fleet
 from tests.fixtures.waiting import eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.full]
+pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.vllm]
 
 WEIGHTS = Path(__file__).parents[3] / "infra" / "demo_model" / "weights" / "bf16"
 DEPLOYMENT = DeploymentRecord(

@@ -15,7 +15,7 @@ from serving.fleet.grammars import Grammars
 from tests.fixtures.catalog import deployment
 from tests.fixtures.waiting import eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.full]
+pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.vllm]
 
 WEIGHTS = Path(__file__).parents[3] / "infra" / "demo_model" / "weights" / "bf16"
 

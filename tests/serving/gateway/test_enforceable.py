@@ -124,6 +124,7 @@ def vllms_own(folder: Path) -> Callable[[dict[str, Any]], bool]:
     return own
 
 
+@pytest.mark.vllm
 def test_these_are_the_keywords_that_vllm_refuses(tmp_path: Path) -> None:
     refuses = vllms_own(tmp_path)
     for schema, _ in REFUSED:

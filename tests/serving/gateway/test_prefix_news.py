@@ -65,6 +65,8 @@ async def test_what_one_sends_the_other_knows_and_nobody_hears_of_itself(
 ) -> None:
     async with gateway(redis, "a") as (told, own), gateway(redis, "b") as (heard, known):
         await listen(redis, 2)
+        for unreadable in (b"", b"\x92\xa1\xff"):  # nothing, and a string that is no UTF-8
+            redis.client.publish(CHANNEL, unreadable)
         told.tell(REPLICA, BLOCKS)
         told.tell("rep_unknown", BLOCKS)
         await eventually(lambda: known(BLOCKS) == len(BLOCKS))

@@ -15,6 +15,7 @@ from tests.fixtures import catalog
 from tests.serving.gateway.sdk_table import BESIDE, FIELDS, OTHERWISE, ROOTS, SAMPLES, Root
 from tests.serving.gateway.sdk_types import Place, inner, sample_field, sample_object
 
+pytestmark = pytest.mark.xdist_group("sdk_fields")  # which share what is walked
 DOCUMENT = Path(__file__).parents[3] / "docs" / "api" / "requests.md"
 
 

@@ -125,7 +125,7 @@ async def test_counts_leave_redis_soon_after_they_say_nothing(window, server) ->
     assert 0 < server.client.ttl("c") <= 60
 
 
-@pytest.mark.parametrize("told", [b"", b"\xc1", b"\x93"])
+@pytest.mark.parametrize("told", [b"", b"\xc1", b"\x93", b"\x97\x01\xa2ok\xa1\xff"])
 async def test_what_is_no_reply_is_no_answer(told: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     window = RedisWindow("redis://127.0.0.1:1")
 
