@@ -68,6 +68,7 @@ class Host:
         """Unpack an installed Debian, made once and kept in the folder; whatever was there before
         is gone. Raises PartFailed."""
         _require_programs()
+        self.folder.mkdir(parents=True, exist_ok=True)
         archive = self.folder / "debian.tar"
         recipe = self.folder / "debian.txt"
         if not archive.exists() or recipe.read_text() != " ".join(PACKAGES):
@@ -158,6 +159,8 @@ class Host:
 
 
 def _require_programs() -> None:
+    if os.geteuid() != 0:
+        raise PartFailed("systemd-nspawn needs root: run this part as root")
     missing = {PROGRAMS[name] for name in PROGRAMS if shutil.which(name) is None}
     if missing:
         raise PartFailed(f"programs are missing; run: apt-get install {' '.join(sorted(missing))}")
