@@ -64,7 +64,7 @@ class Page:
 
 @dataclass
 class Installation:
-    """Penstock on a host. `environment` is the folder of the version that /opt/penstock names."""
+    """Penstock on a host, installed by the commands of a page."""
 
     host: Host
     page: Page = field(default_factory=lambda: Page("deploy"))
@@ -117,35 +117,32 @@ class Installation:
         )
         return wheel
 
-    def install_packages(self, wheel: Path, version: str = "0.3.0") -> None:
-        """Make the environment of a version, and let /opt/penstock name it. Packages are fetched
-        once, and then come from the folder of earlier runs."""
+    def install_packages(self, wheel: Path) -> None:
+        """Make the environment of the version that /opt/penstock names. Packages are fetched once,
+        and then come from the folder of earlier runs."""
         srv = self.host.root / "srv"
         (srv / "dist").mkdir(exist_ok=True)
         shutil.copy(wheel, srv / "dist")
         shutil.copytree(ROOT / "infra", srv / "infra", dirs_exist_ok=True, ignore=_not_copied)
-        cache = self.packages
-        cache.mkdir(exist_ok=True)
-        folder = f"/opt/penstock-{version}"
-        named = {"/opt/penstock-0.3.0": folder, "penstock-0.3.0-py3": f"penstock-{version}-py3"}
+        self.packages.mkdir(exist_ok=True)
         install = self.page.step(
             "/opt/penstock-0.3.0/bin/pip install -c infra/constraints.txt"
-            " 'penstock[control,fonts-cjk] @ file:///srv/dist/penstock-0.3.0-py3-none-any.whl'",
-            named,
+            " 'penstock[control,fonts-cjk] @ file:///srv/dist/penstock-0.3.0-py3-none-any.whl'"
         )
         fetch = install.replace("pip install", "pip --quiet download --dest /srv/share")
         constraints = digest(ROOT / "infra/constraints.txt")
-        fetched = cache / "fetched.txt"
+        fetched = self.packages / "fetched.txt"
+        is_fetched = fetched.exists() and fetched.read_text() == constraints
         steps = [
             "cd /srv",
-            self.page.step("python3.11 -m venv /opt/penstock-0.3.0", named),
-            *([] if fetched.exists() and fetched.read_text() == constraints else [fetch]),
+            self.page.step("python3.11 -m venv /opt/penstock-0.3.0"),
+            *([] if is_fetched else [fetch]),
             "rm -f /srv/share/penstock-*.whl",
             "export PIP_NO_INDEX=1 PIP_FIND_LINKS=/srv/share",
             install.replace("pip install", "pip --quiet install"),
-            self.page.step("ln -sfn /opt/penstock-0.3.0 /opt/penstock", named),
+            self.page.step("ln -sfn /opt/penstock-0.3.0 /opt/penstock"),
         ]
-        self.host.install("\n".join(steps), share=cache)
+        self.host.install("\n".join(steps), share=self.packages)
         fetched.write_text(constraints)
 
     def write_configuration(self) -> None:
