@@ -118,10 +118,10 @@ def rotate_other_secrets(on: Installation) -> None:
 def restore_elsewhere(on: Installation) -> None:
     """Move to another cluster by a backup that is made and restored while gateways serve."""
     page = Page("backup-and-restore")
-    on.penstock("backup /root/backup-first")
+    back_up(on, "first")
     on.host.run(page.step(f"systemctl stop {' '.join(CONTROL_UNITS)}"))
     make_cluster(on, "restored")
-    restore_into(on, page, "restored", "/root/backup-first")
+    restore_into(on, page, "restored", "first")
     on.host.run(page.step(f"systemctl start {' '.join(CONTROL_UNITS)}"))
 
 
@@ -149,7 +149,7 @@ def promote_standby(on: Installation) -> None:
 def upgrade(on: Installation) -> None:
     """Install a later version beside the one that runs, migrate, and restart one after another."""
     page = Page("upgrade")
-    on.penstock("backup /root/backup-before-upgrade")
+    back_up(on, "before-upgrade")
     wheel = build_later(on)
     shutil.copy(wheel, on.host.root / "srv/dist")
     commands = (
@@ -173,7 +173,7 @@ def roll_back(on: Installation) -> None:
     on.host.run(page.step(f"systemctl stop {' '.join(CONTROL_UNITS)}"))
     on.host.run(page.step("ln -sfn /opt/penstock-0.3.0 /opt/penstock"))
     make_cluster(on, "rolled-back")
-    restore_into(on, Page("backup-and-restore"), "rolled-back", "/root/backup-before-upgrade")
+    restore_into(on, Page("backup-and-restore"), "rolled-back", "before-upgrade")
     on.host.run(page.step(f"systemctl start {' '.join(CONTROL_UNITS)}"))
     restart_all(on, page)
     if on.sql(MIGRATED) != [["0"]]:
@@ -262,12 +262,22 @@ def make_cluster(on: Installation, name: str) -> None:
     on.host.run(psql, user="postgres", given=roles)
 
 
+def back_up(on: Installation, name: str) -> None:
+    """Make a backup, as the page says."""
+    page = Page("backup-and-restore")
+    folder = page.step("install -d -o penstock-control -g penstock-control -m 750 /backup")
+    backup = page.step(
+        "runuser -u penstock-control -- penstock backup /backup/$(date +%F)", {"$(date +%F)": name}
+    )
+    on.host.run("\n".join((page.step(ENVIRONMENT), folder, backup)))
+
+
 def restore_into(on: Installation, page: Page, name: str, backup: str) -> None:
     """Restore a backup into a cluster's empty database, as the page says."""
-    named = {"/backup/2026-11-28": backup}
-    dry = page.step("penstock restore /backup/2026-11-28 --dry-run", named)
-    restore = page.step("penstock restore /backup/2026-11-28", named)
-    said = on.host.run(f"{page.step(ENVIRONMENT)}\n{dry}\n{restore}")
+    restore = "runuser -u penstock-control -- penstock restore /backup/2026-11-28"
+    named = {"2026-11-28": backup}
+    steps = [page.step(each, named) for each in (ENVIRONMENT, f"{restore} --dry-run", restore)]
+    said = on.host.run("\n".join(steps))
     print(f"    {name}: {said.strip().splitlines()[-1]}", flush=True)
 
 
