@@ -51,7 +51,7 @@ HEADLESS = re.compile(
 
 def main() -> int:
     """Print each breach; return 1 if there is one."""
-    modules = dict(_modules())
+    modules = {name: path for package in SOURCES for name, path in modules_of(package)}
     breaches = [
         *long_files(),
         *repeated_classes(modules),
@@ -95,7 +95,7 @@ def repeated_classes(modules: Mapping[str, Path]) -> Iterator[str]:
 def import_cycles(modules: Mapping[str, Path]) -> Iterator[str]:
     """Yield one cycle of imports, if there is one."""
     graph = {
-        name: {each for each in _imported(path, modules) if each != name}
+        name: {each for each in imports_of(path, modules) if each != name}
         for name, path in modules.items()
         if not name.startswith(EXEMPT_FROM_CYCLES)
     }
@@ -200,14 +200,15 @@ def _tracked(pattern: str) -> list[Path]:
     return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).exists()]
 
 
-def _modules() -> Iterator[tuple[str, Path]]:
-    for package, folder in SOURCES.items():
-        for path in sorted((ROOT / folder / package).rglob("*.py")):
-            parts = path.relative_to(ROOT / folder).with_suffix("").parts
-            yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+def modules_of(package: str) -> Iterator[tuple[str, Path]]:
+    """Yield the modules of a package, each with its file."""
+    root = ROOT / SOURCES[package]
+    for path in sorted((root / package).rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
-def _imported(path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
+def imports_of(path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
     """Yield the modules of ours that a file imports, also within functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from serving.contract.environment import ConfigError
 from serving.gateway import descriptors
 from serving.gateway.connections import Connections, place_of
-from tests.fixtures.gateway import MESSAGES, Stack, running_stack
+from tests.fixtures.gateway import MESSAGES, running_stack
 from tests.fixtures.raw_http import RawClient, request
 from tests.fixtures.waiting import eventually
 
@@ -107,18 +107,6 @@ async def test_where_all_are_busy_the_next_is_told_to_come_back(tmp_path: Path) 
         assert told.startswith(b"HTTP/1.1 503 ")
         assert b"retry-after: 1" in told
         assert lines.refused == 1
-
-
-async def test_a_connection_may_ask_again_and_again(stack: Stack) -> None:
-    wire = request(CHAT, stack.tenant.secret, ASK)
-    async with RawClient(stack.url) as client:
-        for _ in range(3):
-            await client.send(wire)
-            assert b"200 OK" in await client.read()
-        stack.gateway.drain()
-        await client.send(wire)
-        assert b"connection: close" in await client.read()
-        assert await client.read() == b""
 
 
 def test_too_few_files_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

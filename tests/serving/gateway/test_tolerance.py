@@ -19,7 +19,6 @@ from serving.gateway.dialects.responses.route import Responses
 from serving.gateway.errors import BadRequest
 from tests.fixtures import catalog
 from tests.fixtures.engine_requests import told_to_vllm
-from tests.fixtures.gateway import Stack
 
 CHAT, COMPLETIONS, RESPONSES, MESSAGES = Chat(), Completions(), Responses(), Messages()
 USER = {"role": "user", "content": "hi"}
@@ -269,8 +268,3 @@ def test_a_context_that_overflows_is_told_in_the_words_that_clients_look_for(
     else:
         assert error.message.startswith("prompt is too long: ")
         assert prompt is None or "600 tokens > 512 maximum" in error.message
-
-
-async def test_whoever_looks_whether_anybody_is_here_is_answered(stack: Stack) -> None:
-    async with stack.get("/health", {}) as reply:
-        assert (reply.status, await reply.json()) == (200, {})
