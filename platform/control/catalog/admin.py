@@ -79,19 +79,17 @@ class CatalogModelForm(VersionedModelForm):
         label=_("Open to all organizations"), required=False, widget=UnfoldBooleanSwitchWidget
     )
 
-    def get_initial_for_field(self, field: forms.Field, field_name: str) -> Any:
-        """Return a field's initial value; a new model is open to all."""
-        if field_name == "is_open_to_all":
-            return self.instance.is_open_to_all
-        return super().get_initial_for_field(field, field_name)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.initial["is_open_to_all"] = self.instance.is_open_to_all
 
-    def clean_organization_ids(self) -> list[str]:
-        """Refuse a list that would have no effect. Raises ValidationError."""
-        listed: list[str] = self.cleaned_data["organization_ids"]
-        if listed and self.cleaned_data["is_open_to_all"]:
+    def clean(self) -> dict[str, Any] | None:
+        """Refuse a list of organizations that would have no effect."""
+        cleaned = super().clean()
+        if self.cleaned_data.get("is_open_to_all") and self.cleaned_data.get("organization_ids"):
             words = gettext("Turn off “Open to all organizations”, or remove these.")
-            raise forms.ValidationError(words)
-        return listed
+            self.add_error("organization_ids", words)
+        return cleaned
 
 
 @admin.register(Model)

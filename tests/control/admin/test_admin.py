@@ -212,6 +212,10 @@ def test_a_model_is_added_and_closed_to_others(operator: Client, org: SeededOrga
     assert operator.post(reverse("admin:catalog_model_add"), form | inline).status_code == 302
     model = Model.objects.get()
     assert (model.organization_ids, model.task) == ([org.id], "embed")
+    for number, (switch, open_to) in enumerate((("", []), ("on", None))):
+        names = {"public_id": f"new-{number}", "organization_ids": "", "is_open_to_all": switch}
+        operator.post(reverse("admin:catalog_model_add"), form | inline | names)
+        assert Model.objects.get(public_id=f"new-{number}").organization_ids == open_to
     steps: list[tuple[dict[str, str], list[str] | None]] = [
         ({"organization_ids": "", "task": "generate"}, []),
         ({"name": "Hidden"}, []),
