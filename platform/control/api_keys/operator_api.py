@@ -35,10 +35,8 @@ class AdminApiKeyList(OperatorApiView):
         """Create a key for a customer. Only this response contains its secret. The customer's audit
         log names the operator."""
         values = NewCustomerKeySerializer.read(request.data)
-        organization, project_id = (
-            tenants.organization(organization_id),
-            values.pop("project_id", ""),
-        )
+        organization = tenants.organization(organization_id)
+        project_id = values.pop("project_id", "")
         project = (
             tenants.project(organization, project_id)
             if project_id

@@ -8,14 +8,19 @@ import time
 from infra.local.config import ROOT
 from tests.long.parts import PartFailed
 from tests.long.parts.artefacts import ARTEFACTS
-from tests.long.parts.bad_days import BAD_DAYS
+from tests.long.parts.bad_days import BAD_DAYS, CHANGES_PART
 from tests.long.parts.fuzz import FUZZ
 from tests.long.parts.install import INSTALL
 from tests.long.parts.postgres_15 import POSTGRES_15
 from tests.long.parts.redis_servers import REDIS_6, VALKEY
 
 PARTS = {
-    part.name: part for part in (POSTGRES_15, REDIS_6, VALKEY, INSTALL, BAD_DAYS, FUZZ, ARTEFACTS)
+    part.name: part
+    for part in (
+        *(POSTGRES_15, REDIS_6, VALKEY),
+        *(INSTALL, BAD_DAYS, CHANGES_PART),
+        *(FUZZ, ARTEFACTS),
+    )
 }
 FOLDERS = ROOT / "test-results" / "parts"
 """Where parts keep what lets them go on."""

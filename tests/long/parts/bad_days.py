@@ -1,10 +1,13 @@
-"""`bad-days`: what is done to an installation on bad days, and what clients see of it."""
+"""`bad-days` and `changes`: what happens to an installation under load, by accident and by its
+operators, and what clients see of it."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.long.parts import Part
-from tests.long.parts.days import DAYS, judge, live_through
+from tests.long.parts.changes import CHANGES
+from tests.long.parts.days import DAYS, Day, judge, live_through
 from tests.long.parts.first_day import Customer, follow_page
 from tests.long.parts.host import Host, wait_for
 from tests.long.parts.installation import CONSOLE, Installation, timed
@@ -18,17 +21,27 @@ ENGINE = {
 """The deployment under load: two replicas, since one of them is killed."""
 
 
-def run(folder: Path) -> None:
+def run_accidents(folder: Path) -> None:
+    """Kill processes, and take servers away. Raises PartFailed."""
+    run_days(folder, DAYS)
+
+
+def run_changes(folder: Path) -> None:
+    """Rotate secrets, move the database, upgrade and roll back. Raises PartFailed."""
+    run_days(folder, CHANGES)
+
+
+def run_days(folder: Path, days: Sequence[Day]) -> None:
     """Install, load, live through the days, and judge what clients saw. Raises PartFailed."""
     host = Host(folder.parent / "install")
     installation = Installation(host)
     installation.make()
-    with host.running():
+    with installation.running():
         installation.set_up()
         customer = follow_page(installation)
         timed("two engines at the load's pace", lambda: set_pace(installation, customer))
         with running_load(installation, customer.api_key, "trial") as load:
-            windows = live_through(installation, load, DAYS)
+            windows = live_through(installation, load, days)
         judge(installation, load, windows)
         print(installation.penstock("billing check-integrity").strip().splitlines()[-1], flush=True)
 
@@ -52,4 +65,9 @@ def _engines(installation: Installation, words: str = "") -> int:
     return sum(words in line for line in engines)
 
 
-BAD_DAYS = Part("bad-days", "processes killed, servers away, under load: what clients see", run)
+BAD_DAYS = Part(
+    "bad-days", "processes killed, servers away, under load: what clients see", run_accidents
+)
+CHANGES_PART = Part(
+    "changes", "secrets rotated, database moved, upgrade and back, under load", run_changes
+)

@@ -15,8 +15,9 @@ CALM_REQUESTS = 60
 """Requests that must have begun and ended after a day, before the next one begins."""
 NOTICE_SECONDS = 3.0
 """The time in which a client notices that the process which served it was killed."""
-RECOVERY_SECONDS = 400.0
-ENGINE = "serving.engine.simulated"
+RECOVERY_SECONDS = 900.0
+ENGINE = "[s]erving.engine.simulated"
+"""A pattern that does not match a command which looks for it."""
 BOOKED = """
 SELECT client_request_id, count(*), min(event_id::text), min(outcome), sum(output_tokens)
 FROM metering_usage_event WHERE client_request_id LIKE 'bad-%' GROUP BY 1;
@@ -121,11 +122,11 @@ def live_through(installation: Installation, load: Load, days: Sequence[Day]) ->
 def judge(installation: Installation, load: Load, windows: Sequence[Window]) -> None:
     """Print the table, after all usage has arrived. Raises PartFailed if a request failed that no
     killed process served, or one is not booked as its client saw it."""
-    wait_for(lambda: journal_rows(installation) == 0, "all usage shipped", seconds=300)
+    wait_for(lambda: journal_rows(installation) == 0, "all usage shipped")
     books = {row[0]: row[1:] for row in installation.sql(BOOKED)}
     wrong = [words for request in load.ended if (words := misbooked(request, books))]
     print(f"\n{'day':<34} {'sent':>5} {'failed':>6} {'waived':>6} {'in flight':>9}", flush=True)
-    failures = []
+    failures: list[tuple[str, float, SentRequest]] = []
     for window in windows:
         requests = window.requests(load)
         failed = [each for each in requests if not each.is_served]
@@ -133,11 +134,14 @@ def judge(installation: Installation, load: Load, windows: Sequence[Window]) -> 
         lost = [each for each in failed if not window.is_waived(each)]
         counts = f"{len(requests):>5} {len(lost):>6} {len(waived):>6} {window.in_flight:>9}"
         print(f"{window.day.name:<34} {counts}", flush=True)
-        failures += [(window, each) for each in lost]
+        failures += [(window.day.name, window.blow, each) for each in lost]
+    over = windows[-1].end
+    late = [each for each in load.ended if each.ended > over and not each.is_served]
+    failures += [("after the days", over, each) for each in late]
     print(f"{len(load.ended)} sent; {len(wrong)} not booked as their clients saw them", flush=True)
-    for window, each in failures[:20]:
-        since = f"{each.began - window.blow:+.1f} to {each.ended - window.blow:+.1f} s"
-        print(f"  {window.day.name}: {each.client_id}, {since}, {each.status} {each.error}")
+    for name, blow, each in failures[:20]:
+        since = f"{each.began - blow:+.1f} to {each.ended - blow:+.1f} s"
+        print(f"  {name}: {each.client_id}, {since}, {each.status} {each.error}")
     for words in wrong[:20]:
         print(f"  {words}")
     if failures or wrong:

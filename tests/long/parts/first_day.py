@@ -57,7 +57,7 @@ def run_first_day(installation: Installation) -> Customer:
     """Follow the page on the host; check the invitation's mail, the configuration and a streamed
     chat. Raises PartFailed."""
     customer = follow_page(installation)
-    wait_for(lambda: _is_invited(installation), "the owner's invitation by email", seconds=60)
+    wait_for(lambda: _is_invited(installation), "the owner's invitation by email")
     checked = installation.host.run(f"{ENVIRONMENT}\npenstock check --deploy || true")
     print("penstock check --deploy:", checked.strip(), sep="\n    ", flush=True)
     musts = [line for line in checked.splitlines() if line.startswith("must")]
@@ -65,7 +65,7 @@ def run_first_day(installation: Installation) -> Customer:
         raise PartFailed(f"penstock check --deploy finds more than a missing factor: {musts}")
     chat = stream_chat(installation, customer.api_key)
     print(f"    the official client: {chat}", flush=True)
-    wait_for(lambda: _booked(installation, chat) is not None, "the chat in the books", seconds=120)
+    wait_for(lambda: _booked(installation, chat) is not None, "the chat in the books")
     outcome, tokens, count = _booked(installation, chat) or ("", "", "")
     if (outcome, int(tokens), int(count)) != ("completed", chat["output_tokens"], 1):
         raise PartFailed(f"the books have {outcome}, {tokens} tokens, {count} times: {chat}")

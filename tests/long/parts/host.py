@@ -1,8 +1,10 @@
 """A host of its own for one installation: Debian's packages and a real systemd, in a container that
 systemd-nspawn runs as root, with a loopback interface and no other network."""
 
+import os
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -28,7 +30,8 @@ PROGRAMS = {
 FROM_OUTSIDE = ("/etc/pip.conf", "/etc/ssl/certs")
 """How this machine reaches a package index; mounted while packages are installed."""
 PATH = "/opt/penstock/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-BOOT_SECONDS = 120.0
+BOOT_SECONDS = 600.0
+OFF_SECONDS = 60.0
 Found = TypeVar("Found")
 
 
@@ -37,7 +40,7 @@ class CommandFailed(PartFailed):
 
 
 def wait_for(
-    condition: Callable[[], Found], what: str, *, seconds: float = 120.0, every: float = 0.2
+    condition: Callable[[], Found], what: str, *, seconds: float = 600.0, every: float = 0.2
 ) -> Found:
     """Return what a condition returns once that is true. Raises PartFailed after `seconds`; a
     command that fails meanwhile is a condition that is not true yet."""
@@ -65,6 +68,7 @@ class Host:
         """Unpack an installed Debian, made once and kept in the folder; whatever was there before
         is gone. Raises PartFailed."""
         _require_programs()
+        self.folder.mkdir(parents=True, exist_ok=True)
         archive = self.folder / "debian.tar"
         recipe = self.folder / "debian.txt"
         if not archive.exists() or recipe.read_text() != " ".join(PACKAGES):
@@ -90,28 +94,23 @@ class Host:
         _run([*nspawn, *options, "bash", "-euo", "pipefail", "-c", script])
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """Boot the host, and turn it off at the end of the block. Raises PartFailed."""
+    def running(self, *, share: Path) -> Iterator[None]:
+        """Boot the host, and turn it off at the end of the block; `share` is its /srv/share. Raises
+        PartFailed."""
         nspawn = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", f"-D{self.root}"]
         console = (self.folder / "console.log").open("wb")
         process = subprocess.Popen(
-            [*nspawn, "--private-network", "--boot"],
+            [*nspawn, f"--bind={share}:/srv/share", "--private-network", "--boot"],
             stdin=subprocess.DEVNULL, stdout=console, stderr=console,
         )  # fmt: skip
         try:
-            self.pid = wait_for(lambda: _child(process.pid), "systemd's first process")
+            self.pid = wait_for(lambda: _init_of(process.pid), "systemd's first process")
             ready = ("running", "degraded")
             wait_for(lambda: self.state() in ready, "the boot", seconds=BOOT_SECONDS)
             yield
         finally:
-            with suppress(CommandFailed):
-                self.run("systemctl poweroff --force")
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
             self.pid = 0
+            _end(process)
             console.close()
 
     def state(self) -> str:
@@ -160,15 +159,33 @@ class Host:
 
 
 def _require_programs() -> None:
+    if os.geteuid() != 0:
+        raise PartFailed("systemd-nspawn needs root: run this part as root")
     missing = {PROGRAMS[name] for name in PROGRAMS if shutil.which(name) is None}
     if missing:
         raise PartFailed(f"programs are missing; run: apt-get install {' '.join(sorted(missing))}")
 
 
-def _child(pid: int) -> int:
-    """Return the first child of a process, 0 if there is none."""
+def _end(nspawn: subprocess.Popen[bytes]) -> None:
+    """End a host: in order if it can, by SIGKILL of its systemd, and so of all its processes, if it
+    does not within OFF_SECONDS."""
+    nspawn.terminate()
+    try:
+        nspawn.wait(OFF_SECONDS)
+    except subprocess.TimeoutExpired:
+        if systemd := _init_of(nspawn.pid):
+            os.kill(systemd, signal.SIGKILL)
+        nspawn.wait()
+
+
+def _init_of(pid: int) -> int:
+    """Return the systemd that a systemd-nspawn has started, 0 as long as there is none."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return int(children[0]) if children else 0
+    for child in children:
+        with suppress(OSError):
+            if Path(f"/proc/{child}/comm").read_text() == "systemd\n":
+                return int(child)
+    return 0
 
 
 def _run(command: Sequence[str], *, given: str = "") -> str:

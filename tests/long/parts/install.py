@@ -14,7 +14,7 @@ def run(folder: Path) -> None:
     units at work. Raises PartFailed."""
     installation = Installation(Host(folder))
     installation.make()
-    with installation.host.running():
+    with installation.running():
         installation.set_up()
         timed("an operator's first day", lambda: run_first_day(installation))
         timed("the units at work", lambda: check_units(installation))

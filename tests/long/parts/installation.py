@@ -10,10 +10,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
+from urllib.parse import urlsplit
 
 from infra.local.config import ROOT
 from tests.long.parts import PartFailed
@@ -62,10 +64,25 @@ class Page:
 
 @dataclass
 class Installation:
-    """Penstock on a host. `environment` is the folder of the version that /opt/penstock names."""
+    """Penstock on a host, installed by the commands of a page."""
 
     host: Host
     page: Page = field(default_factory=lambda: Page("deploy"))
+
+    @property
+    def packages(self) -> Path:
+        """The folder of fetched packages, the host's /srv/share."""
+        return self.host.folder / "packages"
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Boot the host while the block lasts."""
+        with self.host.running(share=self.packages):
+            self.host.run(
+                "systemd-run --quiet --unit=mail-server python3 -u -W ignore -m smtpd -n"
+                f" -c DebuggingServer 127.0.0.1:{MAIL_PORT}"
+            )
+            yield
 
     def make(self) -> None:
         """Install everything on a new host, and leave it off. Raises PartFailed."""
@@ -100,35 +117,32 @@ class Installation:
         )
         return wheel
 
-    def install_packages(self, wheel: Path, version: str = "0.3.0") -> None:
-        """Make the environment of a version, and let /opt/penstock name it. Packages are fetched
-        once, and then come from the folder of earlier runs."""
+    def install_packages(self, wheel: Path) -> None:
+        """Make the environment of the version that /opt/penstock names. Packages are fetched once,
+        and then come from the folder of earlier runs."""
         srv = self.host.root / "srv"
         (srv / "dist").mkdir(exist_ok=True)
         shutil.copy(wheel, srv / "dist")
         shutil.copytree(ROOT / "infra", srv / "infra", dirs_exist_ok=True, ignore=_not_copied)
-        cache = self.host.folder / "packages"
-        cache.mkdir(exist_ok=True)
-        folder = f"/opt/penstock-{version}"
-        named = {"/opt/penstock-0.3.0": folder, "penstock-0.3.0-py3": f"penstock-{version}-py3"}
+        self.packages.mkdir(exist_ok=True)
         install = self.page.step(
             "/opt/penstock-0.3.0/bin/pip install -c infra/constraints.txt"
-            " 'penstock[control,fonts-cjk] @ file:///srv/dist/penstock-0.3.0-py3-none-any.whl'",
-            named,
+            " 'penstock[control,fonts-cjk] @ file:///srv/dist/penstock-0.3.0-py3-none-any.whl'"
         )
         fetch = install.replace("pip install", "pip --quiet download --dest /srv/share")
         constraints = digest(ROOT / "infra/constraints.txt")
-        fetched = cache / "fetched.txt"
+        fetched = self.packages / "fetched.txt"
+        is_fetched = fetched.exists() and fetched.read_text() == constraints
         steps = [
             "cd /srv",
-            self.page.step("python3.11 -m venv /opt/penstock-0.3.0", named),
-            *([] if fetched.exists() and fetched.read_text() == constraints else [fetch]),
+            self.page.step("python3.11 -m venv /opt/penstock-0.3.0"),
+            *([] if is_fetched else [fetch]),
             "rm -f /srv/share/penstock-*.whl",
             "export PIP_NO_INDEX=1 PIP_FIND_LINKS=/srv/share",
             install.replace("pip install", "pip --quiet install"),
-            self.page.step("ln -sfn /opt/penstock-0.3.0 /opt/penstock", named),
+            self.page.step("ln -sfn /opt/penstock-0.3.0 /opt/penstock"),
         ]
-        self.host.install("\n".join(steps), share=cache)
+        self.host.install("\n".join(steps), share=self.packages)
         fetched.write_text(constraints)
 
     def write_configuration(self) -> None:
@@ -150,10 +164,7 @@ class Installation:
             },
         )
         self.host.run(
-            "mkdir -m 755 /etc/penstock\n"
-            "install -m 600 /root/penstock-config/*.env /etc/penstock\n"
-            "systemd-run --quiet --unit=mail-server python3 -u -W ignore -m smtpd -n"
-            f" -c DebuggingServer 127.0.0.1:{MAIL_PORT}"
+            "mkdir -m 755 /etc/penstock\ninstall -m 600 /root/penstock-config/*.env /etc/penstock"
         )
 
     def prepare_postgres(self) -> None:
@@ -230,7 +241,7 @@ class Installation:
         )
         steps = [self.page.step(each) for each in commands]
         self.host.run("\n".join(("cd /srv", *steps)))
-        wait_for(self.is_ready, "control and both gateways ready", seconds=300)
+        wait_for(self.is_ready, "control and both gateways ready")
 
     def is_ready(self) -> bool:
         """Tell whether control, the fleet and each gateway say that they are ready."""
@@ -239,13 +250,23 @@ class Installation:
         self.host.run(f"curl -fsS --max-time 5 {addresses}")
         return True
 
-    def sql(self, query: str, *, database: str = "penstock") -> list[list[str]]:
+    def variable(self, file: str, name: str) -> str:
+        """Return a variable's value in a file of /etc/penstock. Raises PartFailed."""
+        text = self.host.read(f"/etc/penstock/{file}")
+        found = re.search(rf'^{name}="(.*)"$', text, re.MULTILINE)
+        if found is None:
+            raise PartFailed(f"{file} does not set {name}")
+        return found[1]
+
+    def database_port(self) -> int:
+        """Return the port of the PostgreSQL that the services use."""
+        url = urlsplit(self.variable("control.env", "DATABASE_URL"))
+        return url.port or 5432
+
+    def sql(self, query: str) -> list[list[str]]:
         """Return the rows of a query, as a superuser."""
-        said = self.host.run(
-            f"cd / && psql -XAtq -F $'\\t' -v ON_ERROR_STOP=1 {database}",
-            user="postgres",
-            given=query,
-        )
+        psql = f"psql -XAtq -F $'\\t' -v ON_ERROR_STOP=1 -p {self.database_port()} penstock"
+        said = self.host.run(f"cd / && {psql}", user="postgres", given=query)
         return [line.split("\t") for line in said.splitlines()]
 
     def penstock(self, arguments: str) -> str:

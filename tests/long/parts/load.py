@@ -23,6 +23,7 @@ from typing import Any
 
 import aiohttp
 
+from infra.local.config import ROOT
 from tests.long.parts import PartFailed
 from tests.long.parts.host import wait_for
 from tests.long.parts.installation import API, CERTIFICATE, Installation
@@ -108,7 +109,9 @@ def running_load(installation: Installation, api_key: str, model: str) -> Iterat
     options = ("--model", model, "--out", str(path), "--certificate", str(certificate))
     command = host.outside([sys.executable, "-m", "tests.long.parts.load", *options])
     environment = {**os.environ, "PENSTOCK_TEST_API_KEY": api_key}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+    )
     load = Load(path)
     try:
         wait_for(
