@@ -71,7 +71,7 @@ def _address_flaws(config: ControlConfig) -> Iterator[Flaw]:
     if config.internal_api_host in ("0.0.0.0", "::"):  # noqa: S104  (compared, not bound)
         words = f"is {config.internal_api_host}: the internal API answers on every network"
         yield Flaw("must", "PENSTOCK_INTERNAL_API_HOST", words)
-    elif config.internal_api_host == config.host and not is_local(config.host):
+    elif config.internal_api_host == config.host and not _is_private(config.host):
         words = "is the public address too: give the internal API a private address"
         yield Flaw("must", "PENSTOCK_INTERNAL_API_HOST", words)
 
@@ -156,6 +156,14 @@ def is_local(host: str) -> bool:
     if host.endswith((".local", ".localhost", ".invalid")) or ("." not in host and ":" not in host):
         return True
     return _is_loopback(host)
+
+
+def _is_private(host: str) -> bool:
+    """Return whether only this machine or a private network reaches an address."""
+    try:
+        return is_local(host) or ip_address(host).is_private
+    except ValueError:
+        return False
 
 
 def _is_loopback(host: str) -> bool:

@@ -46,7 +46,8 @@ UNFIT: list[tuple[str, dict[str, Any]]] = [
     ("PENSTOCK_TRUSTED_PROXIES", {"trusted_proxies": (ip_network("0.0.0.0/0"),)}),
     ("PENSTOCK_PROXY_PROTOCOL_FROM", {"proxy_protocol_from": (ip_network("::/0"),)}),
     ("PENSTOCK_INTERNAL_API_HOST", {"internal_api_host": "0.0.0.0"}),  # noqa: S104
-    ("PENSTOCK_INTERNAL_API_HOST", {"internal_api_host": "10.0.0.5"}),
+    ("PENSTOCK_INTERNAL_API_HOST", {"internal_api_host": "8.8.4.4", "host": "8.8.4.4"}),
+    ("PENSTOCK_INTERNAL_API_HOST", {"internal_api_host": "a.example", "host": "a.example"}),
     ("PENSTOCK_SECRET_KEY", {"secret_key": "a" * 40}),
     ("PENSTOCK_KEY_PEPPER", {"key_peppers": ("short-one-16-chr",)}),
     ("PENSTOCK_ENCRYPTION_KEY", {"encryption_keys": FIT.key_peppers}),
@@ -72,6 +73,10 @@ def test_what_is_fit_has_no_flaw() -> None:
 def test_mail_that_stays_on_this_machine_needs_no_tls() -> None:
     server = MailServer.from_url("smtp://127.0.0.1:25?tls=false")
     assert flaws(replace(FIT, mail_server=server)) == []
+
+
+def test_both_listeners_may_share_a_private_address() -> None:
+    assert flaws(replace(FIT, host="10.0.0.5", internal_api_host="10.0.0.5")) == []
 
 
 def test_a_balancer_may_name_clients_by_the_proxy_protocol() -> None:
