@@ -33,7 +33,7 @@ class Choices:
     database_host: str = "127.0.0.1"
     redis_host: str = "127.0.0.1"
     private_address: str = "127.0.0.1"
-    """This host's, for listeners that only the platform's processes reach."""
+    """Control's host's, for listeners that only the platform's processes reach."""
     trusted_proxies: str = "127.0.0.1/32"
     fleet_address: str = ""
     """The private address of the host of fleet and gateways, if that is another."""

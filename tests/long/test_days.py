@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.long.parts import PartFailed
+from tests.long.parts import PartFailed, changes
 from tests.long.parts.changes import CHANGES
 from tests.long.parts.days import DAYS, Day, Window, misbooked
-from tests.long.parts.installation import Page
+from tests.long.parts.host import Host
+from tests.long.parts.installation import Installation, Page
 from tests.long.parts.load import Load, SentRequest
 
 pytestmark = pytest.mark.unit
@@ -79,6 +81,70 @@ def test_a_command_must_be_on_the_page() -> None:
     assert page.step("penstock upgrade", {"upgrade": "check"}) == "penstock check"
     with pytest.raises(PartFailed, match=r"deploy.md does not have the command 'penstock fly'"):
         page.step("penstock fly")
+
+
+class RecordingHost(Host):
+    """A host that writes down what would run on it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.ran: list[str] = []
+        (self.root / "srv/dist").mkdir(parents=True)
+
+    def run(self, script: str, **_: Any) -> str:
+        self.ran.append(script)
+        return "1"
+
+    def install(self, script: str, **_: Any) -> None:
+        self.ran.append(script)
+
+    def read(self, path: str) -> str:
+        url = "postgresql://penstock_app:word@127.0.0.1/penstock"
+        return f'\\set app_password \'word\'\nDATABASE_URL="{url}"\nDATABASE_OWNER_URL="{url}"\n'
+
+    def edit(self, path: str, changes: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
+    wheel = tmp_path / "penstock-0.3.1-py3-none-any.whl"
+    wheel.write_text("")
+    monkeypatch.setattr(changes, "build_later", lambda _: wheel)
+    return Installation(RecordingHost(tmp_path))
+
+
+def test_the_pages_have_all_commands_of_an_installation(
+    installation: Installation, tmp_path: Path
+) -> None:
+    wheel = tmp_path / "penstock-0.3.0-py3-none-any.whl"
+    wheel.write_text("")
+    installation.install_packages(wheel)
+    installation.set_up()
+    host = installation.host
+    assert isinstance(host, RecordingHost)
+    assert any("systemctl start penstock.target" in script for script in host.ran)
+
+
+@pytest.mark.parametrize(
+    ("change", "runs"),
+    [
+        (changes.restore_elsewhere, "penstock restore /backup/first"),
+        (changes.promote_standby, "pg_ctlcluster 15 standby promote"),
+        (changes.upgrade, "penstock upgrade"),
+        (changes.roll_back, "penstock restore /backup/before-upgrade"),
+    ],
+    ids=lambda each: getattr(each, "__name__", None),
+)
+def test_the_pages_have_all_commands_of_a_change(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, change: Any, runs: str
+) -> None:
+    migrated = "0" if change is changes.roll_back else "1"
+    monkeypatch.setattr(Installation, "sql", lambda *_: [[migrated]])
+    change(installation)
+    host = installation.host
+    assert isinstance(host, RecordingHost)
+    assert any(runs in script for script in host.ran)
 
 
 def test_each_day_has_a_name_of_its_own() -> None:

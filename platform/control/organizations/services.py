@@ -45,11 +45,11 @@ def create_organization(
     `organization_created`. Operators may leave the owner to an invitation.
 
     Raises Conflict if the owner already has ORGANIZATIONS_MAX, NotPermitted for an operator who may
-    not write customers.
+    not write customers, and for anybody else without an owner.
     """
-    if actor.is_operator:
+    if actor.is_operator or owner is None:
         require_operator(actor, Permission.CUSTOMERS_WRITE)
-    elif owner is not None:
+    else:
         owner = locked_user(owner.pk)
         if selectors.owned_count(owner) >= ORGANIZATIONS_MAX:
             raise Conflict(f"You can own at most {ORGANIZATIONS_MAX} organizations.")

@@ -30,6 +30,7 @@ from control.organizations.projects import (
     set_project_limit,
 )
 from control.organizations.services import (
+    create_organization,
     rename_organization,
     set_organization_limit,
     set_organization_terms,
@@ -253,3 +254,9 @@ def test_the_platform_itself_may_act(org: SeededOrganization) -> None:
         actor=Actor.for_system("seed"), organization=org.organization, name="Seeded"
     )
     assert AuditEvent.objects.first().actor_name == "seed"  # type: ignore[union-attr]
+
+
+def test_only_operators_leave_the_owner_to_an_invitation(org: SeededOrganization) -> None:
+    with pytest.raises(NotPermitted):
+        create_organization(actor=org.actor, name="Nobody's", owner=None)
+    assert create_organization(actor=OPERATOR, name="Acme 2", owner=None).memberships.count() == 0

@@ -267,15 +267,16 @@ def back_up(on: Installation, name: str) -> None:
     page = Page("backup-and-restore")
     folder = page.step("install -d -o penstock-control -g penstock-control -m 750 /backup")
     backup = page.step(
-        "runuser -u penstock-control -- penstock backup /backup/$(date +%F)", {"$(date +%F)": name}
+        "runuser -u penstock-control -- penstock backup /backup/$(date +%FT%H%M)",
+        {"$(date +%FT%H%M)": name},
     )
     on.host.run("\n".join((page.step(ENVIRONMENT), folder, backup)))
 
 
 def restore_into(on: Installation, page: Page, name: str, backup: str) -> None:
     """Restore a backup into a cluster's empty database, as the page says."""
-    restore = "runuser -u penstock-control -- penstock restore /backup/2026-11-28"
-    named = {"2026-11-28": backup}
+    restore = "runuser -u penstock-control -- penstock restore /backup/2026-11-28T0300"
+    named = {"2026-11-28T0300": backup}
     steps = [page.step(each, named) for each in (ENVIRONMENT, f"{restore} --dry-run", restore)]
     said = on.host.run("\n".join(steps))
     print(f"    {name}: {said.strip().splitlines()[-1]}", flush=True)

@@ -31,6 +31,8 @@ FROM_OUTSIDE = ("/etc/pip.conf", "/etc/ssl/certs")
 """How this machine reaches a package index; mounted while packages are installed."""
 PATH = "/opt/penstock/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BOOT_SECONDS = 600.0
+COMMAND_SECONDS = 900.0
+"""No command takes as long as a whole part."""
 OFF_SECONDS = 60.0
 Found = TypeVar("Found")
 
@@ -73,13 +75,8 @@ class Host:
         recipe = self.folder / "debian.txt"
         if not archive.exists() or recipe.read_text() != " ".join(PACKAGES):
             print(f"mmdebstrap {SUITE}: {' '.join(PACKAGES)}", flush=True)
-            command = [
-                "mmdebstrap",
-                "--quiet",
-                "--variant=minbase",
-                f"--include={','.join(PACKAGES)}",
-            ]
-            _run([*command, SUITE, str(archive)])
+            options = ("--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}")
+            _run(["mmdebstrap", *options, SUITE, str(archive)])
             recipe.write_text(" ".join(PACKAGES))
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir()
@@ -189,11 +186,16 @@ def _init_of(pid: int) -> int:
 
 
 def _run(command: Sequence[str], *, given: str = "") -> str:
-    """Return a command's output. Raises CommandFailed."""
+    """Return a command's output. Raises CommandFailed, also after COMMAND_SECONDS."""
     with tempfile.TemporaryFile("w+") as errors:
-        ran = subprocess.run(
-            command, input=given, stdout=subprocess.PIPE, stderr=errors, text=True, check=False
-        )
+        try:
+            ran = subprocess.run(
+                command, input=given, stdout=subprocess.PIPE, stderr=errors, text=True, check=False,
+                timeout=COMMAND_SECONDS,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            message = f"{command[-1]!r} did not end within {COMMAND_SECONDS:g} s"
+            raise CommandFailed(message) from error
         errors.seek(0)
         if ran.returncode:
             words = (ran.stdout + errors.read()).strip()[-4000:]
