@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import connection
+from django.utils import timezone
 
+from billing.metering.resent import lacks_nothing
 from control.feed.database_identity import database_id
 
 PAGE_EVENTS = 100_000
@@ -17,7 +19,7 @@ PAGE_EVENTS = 100_000
 
 # Lock a follower's cursor; nothing where somebody else follows.
 TAKE = """
-SELECT xid::text, lineage, pg_snapshot_xmin(pg_current_snapshot())::text,
+SELECT xid::text, lineage, followed_at, pg_snapshot_xmin(pg_current_snapshot())::text,
     pg_snapshot_xmax(pg_current_snapshot())::text
 FROM following_cursor WHERE name = %s FOR UPDATE SKIP LOCKED
 """
@@ -43,7 +45,8 @@ WHERE name = %s
 
 
 class ForeignLineageError(RuntimeError):
-    """The cursor belongs to another database: this one was restored, and is reconciled first."""
+    """The cursor belongs to another database: this one was restored or promoted, and may lack
+    usage. It goes on once gateways prove that nothing is missing, or after `rebuild_usage`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,10 @@ def take_page(name: str, *, events: int = PAGE_EVENTS) -> Page | None:
         row = cursor.fetchone()
         if row is None:
             return None
-        from_xid, known, oldest, head = row
-        if known not in ("", database_id()):
+        from_xid, known, followed_at, oldest, head = row
+        if known not in ("", database_id()) and not lacks_nothing(
+            before=known, since=followed_at, now=timezone.now()
+        ):
             raise ForeignLineageError(f"{name} followed database {known}; this is {database_id()}")
         readable = str(max(int(oldest), int(from_xid)))
         cursor.execute(END_OF_PAGE, [from_xid, readable, events - 1])

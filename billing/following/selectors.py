@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from billing.following.models import Cursor, Proof
 from billing.following.span import open_span
+from control.feed.database_identity import database_id
 
 LAG_MAX_SECONDS = 60
 """Beyond it a person is told."""
@@ -19,6 +20,12 @@ def lag_seconds(now: datetime) -> dict[str, float]:
 def late_followers(now: datetime) -> list[str]:
     """Return the followers that lag behind by more than LAG_MAX_SECONDS."""
     return sorted(name for name, lag in lag_seconds(now).items() if lag > LAG_MAX_SECONDS)
+
+
+def has_stopped() -> bool:
+    """Return whether a follower waits for proof that this database, promoted or restored, lacks no
+    usage."""
+    return Cursor.objects.exclude(lineage__in=("", database_id())).exists()
 
 
 def last_proof() -> Proof | None:

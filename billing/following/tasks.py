@@ -11,7 +11,7 @@ from billing.following.closing import close_days
 from billing.following.integrity import check_and_tell
 from billing.following.pace import Pace
 from billing.following.sealing import seal_days
-from billing.following.selectors import late_followers
+from billing.following.selectors import has_stopped, late_followers
 from billing.following.trimming import trim_minutes as trim
 from billing.metering.alarms import OPERATOR, raise_alarms
 
@@ -28,9 +28,11 @@ def follow(name: str) -> None:
 
 @shared_task(name="following.watch")
 def watch() -> None:
-    """Raise an alarm for each follower that lags behind."""
+    """Raise an alarm for each follower that lags behind, and one where they wait for proof."""
     now = timezone.now()
     late = Counter((OPERATOR, f"late_follower_{name}") for name in late_followers(now))
+    if late and has_stopped():
+        late[OPERATOR, "database_replaced"] += 1
     raise_alarms(late, now=now)
 
 

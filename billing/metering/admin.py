@@ -24,7 +24,7 @@ from billing.metering.event_list import (
     PatientPaginator,
     WithinFilter,
 )
-from billing.metering.models import Day, DeadLetter, Tally, UsageCorrection, UsageEvent
+from billing.metering.models import Day, DeadLetter, ResentUsage, Tally, UsageCorrection, UsageEvent
 from billing.metering.release_page import ReleaseGatewayPage
 from billing.metering.services import book_again, dismiss
 from control.admin.base import ReadOnlyAdmin
@@ -81,6 +81,21 @@ class UsageEventAdmin(ReadOnlyAdmin):
 @admin.register(UsageCorrection)
 class UsageCorrectionAdmin(UsageEventAdmin):
     """What requests really came to that were first reported as lost."""
+
+
+@admin.register(ResentUsage)
+class ResentUsageAdmin(ReadOnlyAdmin):
+    """What each gateway sent again after the database was promoted or restored."""
+
+    list_display = ("gateway_id", "shipped", "sent_again", "missing", "finished")
+    fields = (*list_display, "lineage")
+    readonly_fields = fields
+    ordering = ("-missing_count", "gateway_id")
+
+    shipped = displayed("shipped_at", _("Last shipment"))
+    sent_again = displayed("event_count", _("Sent again"))
+    missing = displayed("missing_count", _("Missing here"))
+    finished = displayed("finished_at", _("Finished"))
 
 
 @admin.register(DeadLetter)

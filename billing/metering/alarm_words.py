@@ -23,6 +23,7 @@ Behind = Literal[
     "checks",
     "days",
     "consumers",
+    "resent usage",
     "counts",
 ]
 """Which rows stand behind an alarm; the counts by day where nothing else does."""
@@ -159,6 +160,19 @@ WORDS: dict[str, Words] = {
         _("An event arrived again with other content under the same ID. The first one counts."),
         _("A gateway is at fault, or two gateways share an ID or a journal. Find out which."),
         "events",
+    ),
+    "database_replaced": Words(
+        _("Database replaced"),
+        _(
+            "This database was promoted or restored, and may lack usage that the one before it had"
+            " recorded. Charts and the ledger wait until every gateway has sent the usage it keeps"
+            " and none was missing."
+        ),
+        _(
+            "See which gateways are not finished, or whose usage was missing. Start those that are"
+            " away or ship their folders, then run “penstock billing rebuild-usage”."
+        ),
+        "resent usage",
     ),
     "duplicate_event": Words(
         _("Duplicate event"),

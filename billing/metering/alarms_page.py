@@ -44,6 +44,7 @@ ADDRESSES: dict[Behind, tuple[str, dict[str, str]]] = {
     "checks": ("admin:following_proof_changelist", {}),
     "days": ("admin:metering_day_changelist", {}),
     "consumers": ("admin:following_cursor_changelist", {}),
+    "resent usage": ("admin:metering_resentusage_changelist", {}),
     "counts": ("admin:metering_tally_changelist", {}),
 }
 LINK_WORDS: dict[Behind, "StrOrPromise"] = {
@@ -59,6 +60,7 @@ LINK_WORDS: dict[Behind, "StrOrPromise"] = {
     "replica failures": _("See the failures"),
     "checks": _("See the checks"),
     "days": _("See the days"),
+    "resent usage": _("See the gateways"),
     "consumers": _("See the consumers"),
     "counts": _("See the days"),
 }

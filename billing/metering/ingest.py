@@ -34,6 +34,7 @@ from billing.metering.effects import Effects
 from billing.metering.filing import file_letters
 from billing.metering.judging import Fact, Judge
 from billing.metering.partitions import ensure_days
+from billing.metering.resent import note_shipment
 from billing.metering.retries import with_retries
 from billing.metering.staging import correct_once, insert_once, stored
 from control.dataplane.gateways import owned_by_others
@@ -69,6 +70,7 @@ def ingest(batch: UsageBatch, *, now: datetime, caller: Caller | None = None) ->
     check_clock(batch.sent_at, now)
     payloads = [payload_of(bytes(raw)) for raw in batch.events]
     fresh = _without_repeats(payloads)
+    note_shipment(batch, missing=len(fresh), now=now)
     booked = Booked(duplicates=len(payloads) - len(fresh))
     while fresh:
         reading = read(fresh, now=now)

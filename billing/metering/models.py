@@ -231,6 +231,30 @@ class DeadLetter(models.Model):
         return f"{self.event_id or 'unreadable'}: {self.reason}"
 
 
+class ResentUsage(models.Model):
+    """The shipments of a gateway: when it last shipped, and what it sent again to the database of
+    `lineage`, since another one had acknowledged it.
+
+    `missing_count` of those events were unknown here, and `finished_at` is when the gateway had no
+    more of them.
+    """
+
+    gateway_id = models.CharField(primary_key=True, max_length=ID_MAX)
+    shipped_at = models.DateTimeField()
+    lineage = models.CharField(max_length=64)
+    event_count = models.BigIntegerField(default=0)
+    missing_count = models.BigIntegerField(default=0)
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "metering_resent_usage"
+        verbose_name = "resent usage"
+        verbose_name_plural = "resent usage"
+
+    def __str__(self) -> str:
+        return self.gateway_id
+
+
 class Tally(models.Model):
     """How often something worth a person's attention happened, per organization and day."""
 

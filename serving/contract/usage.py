@@ -103,12 +103,18 @@ class UsageEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class UsageBatch(msgspec.Struct, frozen=True):
-    """Events on their way; each stays raw so that a poison row's neighbours land."""
+    """Events on their way; each stays raw so that a poison row's neighbours land.
+
+    `resent` says that another database than that of `lineage` acknowledged these events before, and
+    `is_last` that the gateway keeps no more such events.
+    """
 
     gateway_id: Id
     events: Annotated[tuple[msgspec.Raw, ...], Meta(max_length=EVENTS_MAX)]
     sent_at: At | None = None
     lineage: str = ""
+    resent: bool = False
+    is_last: bool = False
     schema: int = SCHEMA
 
 

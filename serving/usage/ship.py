@@ -112,7 +112,7 @@ class Shipper:
         Raises ShipmentFailed or JournalUnavailable.
         """
         await self.ship_all()
-        while self._has_stale:
+        while self._has_stale and self._lineage.known:
             await self.ship_all()
 
     async def _ship(self, rows: list[DoneRow]) -> None:
@@ -123,9 +123,12 @@ class Shipper:
     async def _ship_stale(self) -> None:
         """Send one page of what only a database before has acknowledged to the one of today."""
         lineage, after = self._lineage.known, self._stale_after
+        if not lineage:
+            return
         batches = await self._journal.stale(lineage, after=after, limit=EVENTS_MAX)
         if not batches.batch_ids:
-            self._has_stale = False
+            await self._hand_over([], resent=True, is_last=True)
+            self._has_stale = lineage != self._lineage.known
             return
         await self._send_in_parts(batches.events)
         await self._journal.mark(batches.batch_ids, lineage)
@@ -135,15 +138,19 @@ class Shipper:
 
     async def _send_in_parts(self, events: list[bytes]) -> None:
         for start in range(0, len(events), self._limit):
-            await self._hand_over(events[start : start + self._limit])
+            await self._hand_over(events[start : start + self._limit], resent=True)
 
-    async def _hand_over(self, bodies: list[bytes]) -> UsageReceipt:
+    async def _hand_over(
+        self, bodies: list[bytes], *, resent: bool = False, is_last: bool = False
+    ) -> UsageReceipt:
         """Send one batch, and take in the receipt. Raises ShipmentFailed."""
         batch = UsageBatch(
             self._journal.gateway_id,
             tuple(msgspec.Raw(body) for body in bodies),
             sent_at=self._wall(),
             lineage=self._lineage.known,
+            resent=resent,
+            is_last=is_last,
         )
         try:
             receipt = await self._send(batch)
@@ -169,7 +176,7 @@ class Shipper:
 
     async def _wait_for_events(self) -> None:
         self._limit = EVENTS_MAX
-        if self._has_stale:
+        if self._has_stale and self._lineage.known:
             return
         try:
             async with asyncio.timeout(IDLE_SECONDS):

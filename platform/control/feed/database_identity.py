@@ -15,14 +15,16 @@ REMEMBERED_SECONDS = 5.0
 # The seed distinguishes databases made by `createdb`, the other values those made from one backup:
 # a dump is loaded into another database or cluster, and a restored or promoted cluster is on a new
 # timeline.
-LINEAGE = """
+LINEAGES = """
 SELECT left(encode(sha256(convert_to(concat_ws(' ',
     (SELECT seed FROM feed_database_identity ORDER BY id LIMIT 1), control.system_identifier,
-    checkpoint.timeline_id, database.oid), 'UTF8')), 'hex'), 12)
+    timeline_id, database.oid), 'UTF8')), 'hex'), 12)
 FROM pg_control_system() AS control, pg_control_checkpoint() AS checkpoint,
-    pg_database AS database
+    pg_database AS database, generate_series({first}, {last}) AS timeline_id
 WHERE database.datname = current_database()
 """
+LINEAGE = LINEAGES.format(first="checkpoint.timeline_id", last="checkpoint.timeline_id")
+EARLIER_LINEAGES = LINEAGES.format(first="1", last="checkpoint.timeline_id - 1")
 
 
 @dataclass(slots=True)
@@ -56,6 +58,14 @@ def current_database_id() -> str:
     with connection.cursor() as cursor:
         cursor.execute(LINEAGE)
         return str(cursor.fetchone()[0])
+
+
+def earlier_database_ids() -> set[str]:
+    """Return the lineages that this database had before its cluster was promoted or restored to a
+    point in time: each is of the same files, so its transaction ids hold here."""
+    with connection.cursor() as cursor:
+        cursor.execute(EARLIER_LINEAGES)
+        return {str(row[0]) for row in cursor.fetchall()}
 
 
 def on_change(listener: Callable[[], None]) -> None:

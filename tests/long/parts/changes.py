@@ -126,7 +126,8 @@ def restore_elsewhere(on: Installation) -> None:
 
 
 def promote_standby(on: Installation) -> None:
-    """Fail over to a standby that has everything, after its primary was stopped."""
+    """Fail over to a standby that has everything, after its primary was stopped. The consumers of
+    usage continue by themselves."""
     page = Page("backup-and-restore")
     port = on.database_port()
     data, new = "/var/lib/postgresql/15/standby", CLUSTERS["standby"]
@@ -138,12 +139,17 @@ def promote_standby(on: Installation) -> None:
     )
     caught_up = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn();"
     wait_for(lambda: on.sql(caught_up) == [["1"]], "a standby without lag")
+    consumers = "SELECT DISTINCT lineage FROM following_cursor;"
+    before = on.sql(consumers)
     primary = next(name for name, number in CLUSTERS.items() if number == port)
     on.host.run(f"systemctl stop postgresql@15-{primary}")
     on.host.run(page.step("pg_ctlcluster 15 main promote", {"main": "standby"}))
     use_cluster(on, "standby")
     restart(on, *CONTROL_UNITS)
-    on.penstock("billing rebuild-usage")
+    wait_for(
+        lambda: len(now := on.sql(consumers)) == 1 and now != before,
+        "the consumers of usage continue by themselves",
+    )
 
 
 def upgrade(on: Installation) -> None:

@@ -31,8 +31,14 @@ class Receiver:
         self.lost_answers = 0
         self.limit = 10**6
         self.lineage = "lineage_1"
+        self.finished: list[str] = []
+        """The databases to which everything kept has been sent again."""
 
     async def __call__(self, batch: UsageBatch) -> UsageReceipt:
+        if batch.is_last:
+            assert (batch.resent, batch.events) == (True, ())
+            self.finished.append(batch.lineage)
+            return UsageReceipt(0, 0, self.lineage)
         self.sizes.append(len(batch.events))
         if self.failures:
             self.failures -= 1
@@ -124,9 +130,36 @@ async def test_a_restored_database_gets_again_what_it_lost(journal: Journal) -> 
     assert before.items() <= receiver.seen.items()
     assert len(receiver.seen) == 31
     assert shipper.counts.sent_again == 30
+    assert receiver.finished == ["lineage_1", "restored"]
     sent = len(receiver.sizes)
     await shipper.ship_all()
     assert len(receiver.sizes) == sent
+    assert receiver.finished == ["lineage_1", "restored"]
+
+
+async def test_only_what_another_database_has_acknowledged_is_marked_as_resent(
+    journal: Journal,
+) -> None:
+    receiver, marks = Receiver(), []
+
+    async def send(batch: UsageBatch) -> UsageReceipt:
+        marks.append((len(batch.events), batch.resent, batch.is_last, batch.lineage))
+        return await receiver(batch)
+
+    shipper = make_shipper(journal, send)
+    await journal.commit(event())
+    await shipper.ship_all()
+    receiver.lineage = "restored"
+    shipper._lineage.hear("restored")
+    await journal.commit(event())
+    await shipper.ship_the_rest()
+    assert marks == [
+        (1, False, False, ""),
+        (0, True, True, "lineage_1"),
+        (1, False, False, "restored"),
+        (1, True, False, "restored"),
+        (0, True, True, "restored"),
+    ]
 
 
 async def test_the_next_life_goes_on_sending_again(tmp_path: Path) -> None:
