@@ -43,7 +43,11 @@ class Standby:
         self._data = self._primary.with_name("standby")
         system_user = self._primary.owner() if os.geteuid() == 0 else None
         self.server = Postgres(
-            self._data, free_port_base(), role.password, Path(binary("postgres")).parent, system_user
+            self._data,
+            free_port_base(),
+            role.password,
+            Path(binary("postgres")).parent,
+            system_user,
         )
         self._copy()
 
@@ -125,7 +129,9 @@ def test_a_standby_without_lag_continues_by_itself(own_stack: Stack) -> None:
     standby.take_over()
     own_stack.supervisor.start_process("postgres")
     ask(own_stack, 5)
-    wait_until(lambda: value(own_stack, ROLLED_UP) == 45, seconds=SECONDS, what="usage is summed up")
+    wait_until(
+        lambda: value(own_stack, ROLLED_UP) == 45, seconds=SECONDS, what="usage is summed up"
+    )
     assert value(own_stack, LINEAGES) != before
     assert value(own_stack, "SELECT sum(missing_count) FROM metering_resent_usage") == 0
     assert_integrity(own_stack)
@@ -175,7 +181,10 @@ def test_a_standby_that_lags_gets_all_usage_and_waits_for_an_operator(own_stack:
 
 def ask(stack: Stack, count: int) -> None:
     """Make requests that succeed; those of a gateway that waits for its database are tried again."""
-    url, headers = f"{stack.api_base}/chat/completions", {"authorization": f"Bearer {stack.api_key}"}
+    url, headers = (
+        f"{stack.api_base}/chat/completions",
+        {"authorization": f"Bearer {stack.api_key}"},
+    )
     body = {"model": stack.model, "max_tokens": 2, "messages": [{"role": "user", "content": "hi"}]}
     with httpx.Client(headers=headers, timeout=60) as client:
         for _ in range(count):

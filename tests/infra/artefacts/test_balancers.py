@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from control.http_protocol import ProxiedConnections
+from infra.local.config import ROOT
 from tests.fixtures import catalog
 from tests.fixtures.balancers import (
     API,
@@ -32,6 +33,7 @@ from tests.fixtures.serving import serving
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 BALANCERS = (*NGINX, HAPROXY)
+INTERNAL = ROOT / "infra/haproxy/control-internal.cfg"
 BALANCERS_ADDRESS = "127.0.0.1/32"
 INSIDE, OUTSIDE = "127.0.0.2", "127.0.0.3"
 BOUND = catalog.tenant("bound", networks=(f"{INSIDE}/32",))
@@ -49,6 +51,12 @@ MESSAGES = [{"role": "user", "content": "hi"}]
 def test_the_program_accepts_its_configuration(name: str, tmp_path: Path) -> None:
     check, _ = commands(name, edited(name, tmp_path, {}).path)
     ran = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout + ran.stderr) == (0, "")
+
+
+def test_the_program_accepts_the_internal_port_beside_the_rest(tmp_path: Path) -> None:
+    check, _ = commands(HAPROXY, edited(HAPROXY, tmp_path, {}).path)
+    ran = subprocess.run([*check, "-f", str(INTERNAL)], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout + ran.stderr) == (0, "")
 
 
