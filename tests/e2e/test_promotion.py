@@ -129,9 +129,7 @@ def test_a_standby_without_lag_continues_by_itself(own_stack: Stack) -> None:
     standby.take_over()
     own_stack.supervisor.start_process("postgres")
     ask(own_stack, 5)
-    wait_until(
-        lambda: value(own_stack, ROLLED_UP) == 45, seconds=SECONDS, what="usage is summed up"
-    )
+    wait_until(lambda: value(own_stack, ROLLED_UP) == 45, seconds=SECONDS, what="usage is summed")
     assert value(own_stack, LINEAGES) != before
     assert value(own_stack, "SELECT sum(missing_count) FROM metering_resent_usage") == 0
     assert_integrity(own_stack)
@@ -174,13 +172,13 @@ def test_a_standby_that_lags_gets_all_usage_and_waits_for_an_operator(own_stack:
     wait_until(
         lambda: value(own_stack, ROLLED_UP) == 25 + LAG_EVENTS,
         seconds=SECONDS,
-        what="usage is summed up",
+        what="usage is summed",
     )
     assert_integrity(own_stack)
 
 
 def ask(stack: Stack, count: int) -> None:
-    """Make requests that succeed; those of a gateway that waits for its database are tried again."""
+    """Make requests that succeed; one that is refused while PostgreSQL starts is tried again."""
     url, headers = (
         f"{stack.api_base}/chat/completions",
         {"authorization": f"Bearer {stack.api_key}"},

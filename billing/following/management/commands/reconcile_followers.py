@@ -12,9 +12,7 @@ from billing.metering.resent import GatewayResend, resends
 def _line(gateway: GatewayResend) -> str:
     """Return what a gateway sent again, as a line."""
     sent = f"{gateway.event_count:,} events again, {gateway.missing_count:,} were missing"
-    rest = (
-        "" if gateway.is_finished else "; it has not sent all yet, the rest is added when it does"
-    )
+    rest = "" if gateway.is_finished else "; the rest is added when it comes"
     return f"{gateway.gateway_id} sent {sent}{rest}"
 
 
