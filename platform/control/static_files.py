@@ -30,6 +30,11 @@ def collect(folder: Path) -> bool:
     return True
 
 
+def is_collected(folder: Path | None) -> bool:
+    """Return whether the folder has collected files; without a folder, none are needed."""
+    return folder is None or (folder / STAMP).exists()
+
+
 def _digest() -> str:
     """Return a digest of the names, sizes and times of all source files."""
     return hashlib.sha256("\n".join(sorted(_source_files())).encode()).hexdigest()

@@ -1,7 +1,7 @@
 """`/healthz` and `/readyz` of both listeners, served outside Django, so that neither a slow page
 nor the probe's Host header matters.
 
-Control is ready if the database has every migration. Redis is reported but not required: without it
+Control is ready if the database has every migration and the collected static files are there. Redis is reported but not required: without it
 each process counts attempts and calls by itself (decision 0024). Each is checked on a connection of
 its own, so that the result is the server's and not the pool's.
 """
@@ -21,10 +21,11 @@ from redis.exceptions import RedisError
 from control.db.connection import connect_apart
 from control.db.models import new_id
 from control.request_context import REQUEST_ID
+from control.static_files import is_collected
 
 Checks = dict[str, bool]
 CONNECT_SECONDS = 2
-REQUIRED = ("database", "migrations")
+REQUIRED = ("database", "migrations", "static_files")
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
@@ -40,7 +41,12 @@ async def checks() -> Checks:
     has_migrations = (
         applied is not None and (await asyncio.to_thread(required_migrations)) <= applied
     )
-    return {"database": applied is not None, "migrations": has_migrations, "redis": redis}
+    return {
+        "database": applied is not None,
+        "migrations": has_migrations,
+        "static_files": is_collected(settings.CONFIG.static_dir),
+        "redis": redis,
+    }
 
 
 def is_ready(found: Checks) -> bool:

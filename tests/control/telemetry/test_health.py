@@ -10,13 +10,14 @@ import pytest
 from django.db import connection
 
 from control import asgi
+from control.static_files import STAMP
 from control.telemetry import health as readiness
 from control.telemetry.health import Checks, Health, health_middleware
 from tests.fixtures.redis_server import RedisServer
 from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
-GOOD = {"database": True, "migrations": True, "redis": True}
+GOOD = {"database": True, "migrations": True, "static_files": True, "redis": True}
 
 
 async def ask(application: Any, path: str) -> tuple[int, str, dict[str, str]]:
@@ -131,4 +132,12 @@ async def test_a_migration_that_is_missing_is_told(monkeypatch: pytest.MonkeyPat
 
 async def test_a_database_that_is_away_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(connection.settings_dict, "PORT", 1)
-    assert await readiness.checks() == {"database": False, "migrations": False, "redis": False}
+    assert await readiness.checks() == dict.fromkeys(GOOD, False) | {"static_files": True}
+
+
+async def test_static_files_that_were_deleted_are_told(settings: Any, tmp_path: Path) -> None:
+    settings.CONFIG = dataclasses.replace(settings.CONFIG, static_dir=tmp_path)
+    found = await readiness.checks()
+    assert (found["static_files"], readiness.is_ready(found)) == (False, False)
+    (tmp_path / STAMP).touch()
+    assert (await readiness.checks())["static_files"]
