@@ -1,6 +1,7 @@
 """Platforms that tests share. The tests of one run on one worker, one after another: it starts
 once a run, and ends after the last of them, since an idle platform takes memory and CPU too."""
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -25,15 +26,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group these tests by platform, after all others; those of its second engine wait last. The
-    tests of the platform with real vLLM get their marker."""
+    """Group these tests by platform, after all others; those of its second engine wait last. A
+    platform of one test comes first, since workers take large groups and then the rest in this
+    order: at the end it would run for minutes beside idle ones. Tests of real vLLM get their
+    marker."""
     ours = [item for item in items if Path(__file__).parent in item.path.parents]
     for item in ours:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
         if group_of(item) == "stack":
             item.add_marker(pytest.mark.vllm)
     others = [item for item in items if Path(__file__).parent not in item.path.parents]
-    items[:] = [*others, *sorted(ours, key=lambda item: (group_of(item), waits_most(item)))]
+    sizes = Counter(map(group_of, ours))
+    alone = [item for item in ours if sizes[group_of(item)] == 1]
+    shared = [item for item in ours if sizes[group_of(item)] > 1]
+    shared.sort(key=lambda item: (group_of(item), waits_most(item)))
+    items[:] = [*alone, *others, *shared]
 
 
 @pytest.hookimpl(trylast=True)
