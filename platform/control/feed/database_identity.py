@@ -18,9 +18,9 @@ REMEMBERED_SECONDS = 5.0
 LINEAGES = """
 SELECT left(encode(sha256(convert_to(concat_ws(' ',
     (SELECT seed FROM feed_database_identity ORDER BY id LIMIT 1), control.system_identifier,
-    timeline_id, database.oid), 'UTF8')), 'hex'), 12)
+    timeline.id, database.oid), 'UTF8')), 'hex'), 12)
 FROM pg_control_system() AS control, pg_control_checkpoint() AS checkpoint,
-    pg_database AS database, generate_series({first}, {last}) AS timeline_id
+    pg_database AS database, generate_series({first}, {last}) AS timeline (id)
 WHERE database.datname = current_database()
 """
 LINEAGE = LINEAGES.format(first="checkpoint.timeline_id", last="checkpoint.timeline_id")
