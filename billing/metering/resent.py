@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import connection
+from django.db.models import Q
 
 from billing.metering.models import ResentUsage
 from control.dataplane.models import GatewayHeartbeat
@@ -72,8 +73,10 @@ def resends(*, since: datetime) -> list[GatewayResend]:
     """Return what each gateway sent again: those that are alive, and those that shipped within a
     day before `since`, when the database of today was copied."""
     lineage = database_id()
-    found = {name: GatewayResend(name) for name in _living_gateways()}
-    for row in ResentUsage.objects.filter(shipped_at__gt=since - KEPT):
+    living = GatewayHeartbeat.objects.values_list("gateway_id", flat=True)
+    found = {name: GatewayResend(name) for name in living}
+    shipped_lately = Q(shipped_at__gt=since - KEPT)
+    for row in ResentUsage.objects.filter(shipped_lately | Q(gateway_id__in=list(found))):
         name = row.gateway_id
         found[name] = (
             GatewayResend(name, row.event_count, row.missing_count, row.finished_at is not None)
@@ -89,7 +92,3 @@ def lacks_nothing(*, before: str, since: datetime, now: datetime) -> bool:
     if now - since > KEPT or before not in earlier_database_ids():
         return False
     return all(gateway.is_proof for gateway in resends(since=since))
-
-
-def _living_gateways() -> list[str]:
-    return list(GatewayHeartbeat.objects.values_list("gateway_id", flat=True))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.long.parts import PartFailed, suite
+from tests.long.parts import PartFailed
 from tests.long.parts.__main__ import PARTS
 from tests.long.parts.suite import run_suite
 
@@ -21,9 +21,8 @@ def test_that_is_mended_later() -> None:
 
 @pytest.mark.full
 def test_what_passed_is_left_out_by_the_next_run(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(suite, "SOURCES", ())  # where tests beside this one may write
     tests = [str(tmp_path / "test_two.py")]
     Path(tests[0]).write_text(TWO_TESTS)
     with pytest.raises(PartFailed, match="run it again"):

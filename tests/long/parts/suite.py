@@ -45,8 +45,10 @@ def run_suite(
     ]
     path = os.pathsep.join((str(ROOT), str(ROOT / "platform"), os.environ.get("PYTHONPATH", "")))
     given = {"PYTHONPATH": path, FOLDER_VARIABLE: str(folder)}
+    # A worker of pytest-xdist that runs this must not make the new run look like a worker.
+    inherited = {name: value for name, value in os.environ.items() if "XDIST" not in name}
     status = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **given, **environment}, check=False
+        command, cwd=ROOT, env={**inherited, **given, **environment}, check=False
     ).returncode
     is_done = status == pytest.ExitCode.NO_TESTS_COLLECTED and before
     if status != pytest.ExitCode.OK and not is_done:
