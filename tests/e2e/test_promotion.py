@@ -38,7 +38,7 @@ class Standby:
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
-        self._primary = stack.home.path / "postgres"
+        self._primary = stack.home.data / "postgres"
         role = home_role(stack.home, SUPERUSER)
         self._data = self._primary.with_name("standby")
         system_user = self._primary.owner() if os.geteuid() == 0 else None
