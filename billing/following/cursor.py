@@ -12,7 +12,7 @@ from django.db import connection
 from django.utils import timezone
 
 from billing.metering.resent import lacks_nothing
-from control.feed.database_identity import database_id
+from control.feed.database_identity import current_database_id
 
 PAGE_EVENTS = 100_000
 """A page ends with the transaction that holds this event; a transaction has 500 at most."""
@@ -77,10 +77,11 @@ def take_page(name: str, *, events: int = PAGE_EVENTS) -> Page | None:
         if row is None:
             return None
         from_xid, known, followed_at, oldest, head = row
-        if known not in ("", database_id()) and not lacks_nothing(
+        lineage = current_database_id()
+        if known not in ("", lineage) and not lacks_nothing(
             before=known, since=followed_at, now=timezone.now()
         ):
-            raise ForeignLineageError(f"{name} followed database {known}; this is {database_id()}")
+            raise ForeignLineageError(f"{name} followed database {known}; this is {lineage}")
         readable = str(max(int(oldest), int(from_xid)))
         cursor.execute(END_OF_PAGE, [from_xid, readable, events - 1])
         end = cursor.fetchone()
@@ -92,4 +93,4 @@ def take_page(name: str, *, events: int = PAGE_EVENTS) -> Page | None:
 def move(name: str, page: Page, *, now: datetime) -> None:
     """Put the cursor behind a page that was applied in this transaction."""
     with connection.cursor() as cursor:
-        cursor.execute(MOVE, [database_id(), page.until_xid, page.head_xid, now, name])
+        cursor.execute(MOVE, [current_database_id(), page.until_xid, page.head_xid, now, name])

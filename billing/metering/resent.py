@@ -13,11 +13,7 @@ from django.db.models import Q
 
 from billing.metering.models import ResentUsage
 from control.dataplane.models import GatewayHeartbeat
-from control.feed.database_identity import (
-    current_database_id,
-    database_id,
-    earlier_database_ids,
-)
+from control.feed.database_identity import current_database_id, earlier_database_ids
 from serving.contract.usage import UsageBatch
 
 KEPT = timedelta(hours=24)
@@ -72,7 +68,7 @@ def note_shipment(batch: UsageBatch, *, missing: int, now: datetime) -> None:
 def resends(*, since: datetime) -> list[GatewayResend]:
     """Return what each gateway sent again: those that are alive, and those that shipped within a
     day before `since`, when the database of today was copied."""
-    lineage = database_id()
+    lineage = current_database_id()
     living = GatewayHeartbeat.objects.values_list("gateway_id", flat=True)
     found = {name: GatewayResend(name) for name in living}
     shipped_lately = Q(shipped_at__gt=since - KEPT)
