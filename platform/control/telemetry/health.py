@@ -1,9 +1,10 @@
 """`/healthz` and `/readyz` of both listeners, served outside Django, so that neither a slow page
 nor the probe's Host header matters.
 
-Control is ready if the database has every migration and the collected static files are there. Redis is reported but not required: without it
-each process counts attempts and calls by itself (decision 0024). Each is checked on a connection of
-its own, so that the result is the server's and not the pool's.
+Control is ready if the database has every migration and the collected static files are there. Redis
+is reported but not required: without it each process counts attempts and calls by itself (decision
+0024). Each is checked on a connection of its own, so that the result is the server's and not the
+pool's.
 """
 
 import asyncio
