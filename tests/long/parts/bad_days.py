@@ -16,6 +16,7 @@ from tests.long.parts.load import TOKEN_SECONDS, running_load
 ENGINE = {
     "slots": 128,
     "replicas_min": 2,
+    "replicas_max": 2,
     "engine_arguments": ["--itl-seconds", str(TOKEN_SECONDS)],
 }
 """The deployment under load: two replicas, since one of them is killed."""
@@ -50,7 +51,7 @@ def set_pace(installation: Installation, customer: Customer) -> None:
     """Give the deployment its engines, and wait until they serve instead of those before."""
     url = f"{CONSOLE}/api/v1/admin/deployments/{customer.deployment}"
     installation.host.run(
-        f"curl -fsS -X PATCH {url} -H 'Authorization: Bearer {customer.operator_token}'"
+        f"curl -sS --fail-with-body -X PATCH {url} -H 'Authorization: Bearer {customer.operator_token}'"
         " -H 'Content-Type: application/json' -d @- -o /dev/null",
         given=json.dumps(ENGINE),
     )
