@@ -51,8 +51,9 @@ def set_pace(installation: Installation, customer: Customer) -> None:
     """Give the deployment its engines, and wait until they serve instead of those before."""
     url = f"{CONSOLE}/api/v1/admin/deployments/{customer.deployment}"
     installation.host.run(
-        f"curl -sS --fail-with-body -X PATCH {url} -H 'Authorization: Bearer {customer.operator_token}'"
-        " -H 'Content-Type: application/json' -d @- -o /dev/null",
+        f"curl -sS --fail-with-body -X PATCH {url} -d @-"
+        f" -H 'Authorization: Bearer {customer.operator_token}'"
+        " -H 'Content-Type: application/json'",
         given=json.dumps(ENGINE),
     )
     pace = f"--itl-seconds {TOKEN_SECONDS}"
