@@ -34,6 +34,7 @@ from serving.usage.journal_file import (
     unreadable_count,
 )
 from serving.usage.lease import KnownLease, LeaseTerms
+from serving.usage.moment import Moment
 from serving.usage.writer import JournalUnavailable, Row, Work, Writer
 
 log = structlog.get_logger(__name__)
@@ -53,6 +54,9 @@ PUT_LEASE = "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, 0)"
 TERMS = tuple(field.name for field in fields(LeaseTerms))
 PUT_TERMS = "INSERT OR REPLACE INTO lease_terms VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 LEASES = "SELECT * FROM leases LEFT JOIN lease_terms USING (lease_id)"
+NOTE_CLOCK = """
+UPDATE lease_terms SET noted_at = max(noted_at, ?), clock_offset = max(clock_offset, ?)
+"""
 LATEST_EVENT = "SELECT max(event_id) FROM events"
 LOSE = "UPDATE lease_terms SET lost_nanos = lost_nanos + ? WHERE lease_id = ?"
 END_LEASES = "DELETE FROM lease_terms WHERE lease_id IN (SELECT value FROM json_each(?))"
@@ -190,6 +194,11 @@ class Journal:
                 db.execute(PUT_TERMS, (lease_id, *astuple(terms)))
 
         self._writer.add(Work(job=note))
+
+    def note_clock(self, now: Moment) -> None:
+        """Remember what time it was when leases were adopted, for the process after this one."""
+        clock = (now.wall.timestamp(), now.clock_offset)
+        self._writer.add(Work(job=lambda db: db.execute(NOTE_CLOCK, clock).rowcount))
 
     def end_leases(self, lease_ids: list[str]) -> Awaitable[int]:
         """Make durable that no later life goes on with some leases: await what this returns. Raises

@@ -106,9 +106,7 @@ CLOCK_STEP_SECONDS = 1.0
 """A smaller difference of two clock offsets is no step of the wall clock: a process may be paused
 between its readings of the two clocks. Such a step prolongs no lease either, since the earlier of
 the two expiries counts."""
-ReturnReason = Literal[
-    "not_in_force", "clock_set_back", "other_lineage", "other_period", "expired"
-]
+ReturnReason = Literal["not_in_force", "clock_set_back", "other_lineage", "other_period", "expired"]
 """Why a gateway returns a lease of an earlier process instead of adopting it."""
 
 

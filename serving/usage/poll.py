@@ -120,6 +120,8 @@ class Poll:
                 returned[reason or "not_in_force"] += 1
         if recovered:
             adopted = len(recovered) - returned.total()
+            if adopted:
+                self._journal.note_clock(now)
             log.info("leases_recovered", adopted=adopted, returned=dict(returned))
 
     def _go_on_with(self, lease: Lease, terms: LeaseTerms, now: Moment) -> None:
