@@ -306,8 +306,9 @@ def _left_leases(
     """Return the leases of a life before. Where the folder is not ours alone, or the records of
     leases make no sense or contradict the events, none is in force any more, on the disk neither.
     """
-    waiting, charged = Counter[str](), Counter[str]()
+    waiting, charged, budget_ids = Counter[str](), Counter[str](), dict[str, str]()
     for charge in chain.from_iterable(row.charges for row in rows):
+        budget_ids[charge.lease_id] = charge.budget_id
         waiting[charge.lease_id] += 1
         charged[charge.lease_id] += charge.charged_nanos
     doubt = "" if is_locked else "the folder is not locked"
@@ -329,6 +330,12 @@ def _left_leases(
         leases = [replace(lease, terms=None) for lease in leases]
     if doubt:
         db.execute(END_ALL_LEASES)
+    known = {lease.lease_id for lease in leases}
+    leases += [
+        KnownLease(lease_id, budget_id, 0, 0, waiting[lease_id])
+        for lease_id, budget_id in budget_ids.items()
+        if lease_id not in known
+    ]
     return leases
 
 

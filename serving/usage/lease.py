@@ -149,7 +149,8 @@ class LeaseTerms:
 @dataclass(frozen=True, slots=True)
 class KnownLease:
     """A lease as the journal remembers it. One without `terms` is not in force and only goes back:
-    its return may have been sent, or its records are in doubt."""
+    its return may have been sent, or its records are in doubt. `granted_nanos` is 0 where only
+    events are left of it: then it is closed once billing has those, and nothing is said before."""
 
     lease_id: str
     budget_id: str

@@ -104,6 +104,7 @@ class Poll:
                 admits_until=0.0,
                 charged_nanos=known.charged_nanos,
                 unacknowledged=known.unacknowledged,
+                kept_nanos=None if known.granted_nanos else 0,
                 is_in_force_on_disk=known.terms is not None,
             )
             self.leases[known.lease_id] = lease

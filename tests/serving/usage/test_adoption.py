@@ -323,6 +323,24 @@ async def test_leases_granted_after_a_rescue_are_adopted(gateway: RestartingGate
     assert not new & old
 
 
+async def test_a_lease_of_which_only_events_are_left_is_closed_after_them(
+    gateway: RestartingGateway,
+) -> None:
+    [lease] = gateway.billing.books.leases.values()
+    await gateway.restart(partial(run, "DELETE FROM leases"))
+    gateway.recall()
+    for _ in range(3):
+        pass_both(gateway, 0.6)
+        await gateway.poll()
+        await gateway.check()
+        assert not lease.stopped
+    await gateway.ship()
+    pass_both(gateway, 0.6)
+    await gateway.poll()
+    await gateway.check()
+    assert lease.closed
+
+
 # When the folder is another's.
 
 

@@ -2,7 +2,9 @@
 adopted."""
 
 import asyncio
+import sqlite3
 from collections.abc import Coroutine
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.fixtures.restarts import RestartingGateway
+
+
+def delete_leases(path: Path) -> None:
+    """Delete all records of leases from a journal, and no event."""
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("DELETE FROM leases")
 
 
 class Crashes(RuleBasedStateMachine):
@@ -81,6 +89,10 @@ class Crashes(RuleBasedStateMachine):
     @rule()
     def kill(self) -> None:
         self.run(self.gateway.restart())
+
+    @rule()
+    def kill_and_lose_records(self) -> None:
+        self.run(self.gateway.restart(delete_leases))
 
     @rule(seconds=st.sampled_from((-60, -5, 120)))
     def kill_and_set_the_clock(self, seconds: int) -> None:
