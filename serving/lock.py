@@ -2,6 +2,7 @@
 it ends, and no child inherits it."""
 
 import fcntl
+import os
 import time
 from pathlib import Path
 
@@ -18,6 +19,7 @@ class Lock:
 
     def __init__(self, path: Path, seconds: float = 0.0) -> None:
         deadline = time.monotonic() + seconds
+        self._path = path
         self._file = path.open("ab")
         try:
             while not self._is_taken():
@@ -27,6 +29,14 @@ class Lock:
         except BaseException:
             self._file.close()
             raise
+
+    def is_held(self) -> bool:
+        """Whether the file that is locked is the one at `path`: another process may lock a file
+        that was put in its place."""
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
+        except OSError:
+            return False
 
     def close(self) -> None:
         """Let go."""

@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
@@ -21,10 +21,11 @@ import structlog
 
 from serving.contract.codec import encode
 from serving.contract.idempotency import Ending
-from serving.contract.ids import new_id
+from serving.contract.ids import moment_of, new_id
 from serving.contract.usage import UsageEvent
 from serving.usage import kept
 from serving.usage.journal_file import (
+    END_ALL_LEASES,
     Damage,
     DoneRow,
     JournalFile,
@@ -32,6 +33,8 @@ from serving.usage.journal_file import (
     is_damage,
     unreadable_count,
 )
+from serving.usage.lease import KnownLease, LeaseTerms
+from serving.usage.moment import Moment
 from serving.usage.writer import JournalUnavailable, Row, Work, Writer
 
 log = structlog.get_logger(__name__)
@@ -48,42 +51,19 @@ COUNT_DONE = "SELECT count(*) FROM events WHERE state = 'done'"
 NEXT_DONE = "SELECT event_id, body FROM events WHERE state = 'done' ORDER BY event_id LIMIT ?"
 DELETE_EVENTS = "DELETE FROM events WHERE event_id IN (SELECT value FROM json_each(?))"
 PUT_LEASE = "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, 0)"
-PUT_TERMS = "INSERT OR REPLACE INTO lease_terms VALUES (?, ?, ?, ?, ?, 0)"
-LEASES = """
-SELECT * FROM leases LEFT JOIN lease_terms USING (lease_id)
-WHERE typeof(lease_id) = 'text' AND typeof(budget_id) = 'text'
-AND typeof(granted_nanos) = 'integer' AND typeof(charged_nanos) = 'integer'
+TERMS = tuple(field.name for field in fields(LeaseTerms))
+PUT_TERMS = "INSERT OR REPLACE INTO lease_terms VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+LEASES = "SELECT * FROM leases LEFT JOIN lease_terms USING (lease_id)"
+NOTE_CLOCK = """
+UPDATE lease_terms SET noted_at = max(noted_at, ?), clock_offset = max(clock_offset, ?)
 """
+LATEST_EVENT = "SELECT max(event_id) FROM events"
 LOSE = "UPDATE lease_terms SET lost_nanos = lost_nanos + ? WHERE lease_id = ?"
 END_LEASES = "DELETE FROM lease_terms WHERE lease_id IN (SELECT value FROM json_each(?))"
 DELETE_LEASES = "DELETE FROM leases WHERE lease_id IN (SELECT value FROM json_each(?))"
 PUT_CLAIM = "INSERT OR REPLACE INTO claims VALUES (?, ?, 0)"
 COMPLETE_CLAIM = "UPDATE claims SET is_completed = 1 WHERE event_id = ?"
 DELETE_CLAIMS = "DELETE FROM claims WHERE event_id IN (SELECT value FROM json_each(?))"
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseTerms:
-    """When a lease admits, and of which period; all in seconds since 1970. `lost_nanos` is the
-    worst case of requests that earlier lives left under way."""
-
-    period_at: float
-    noted_at: float
-    admits_from: float
-    admits_until: float
-    lost_nanos: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class KnownLease:
-    """A lease as the journal remembers it; one without `terms` only goes back."""
-
-    lease_id: str
-    budget_id: str
-    granted_nanos: int
-    charged_nanos: int
-    unacknowledged: int
-    terms: LeaseTerms | None = None
 
 
 class Journal:
@@ -111,6 +91,8 @@ class Journal:
         self.gateway_id = self.lineage = ""
         """Who we are, and the database of billing that we heard of last."""
         self.left_leases: list[KnownLease] = []
+        self.latest_at = 0.0
+        """The latest time, in seconds since 1970, that events say which were written before."""
         self.left_claims: list[Ending] = []
         """How the claims of a life before ended, of which control has yet to hear."""
         self.kept_bytes = self.unreadable_rows = 0
@@ -209,10 +191,14 @@ class Journal:
         def note(db: sqlite3.Connection) -> None:
             db.execute(PUT_LEASE, lease)
             if terms is not None:
-                spans = (terms.noted_at, terms.admits_from, terms.admits_until)
-                db.execute(PUT_TERMS, (lease_id, terms.period_at, *spans))
+                db.execute(PUT_TERMS, (lease_id, *astuple(terms)))
 
         self._writer.add(Work(job=note))
+
+    def note_clock(self, now: Moment) -> None:
+        """Remember what time it was when leases were adopted, for the process after this one."""
+        clock = (now.wall.timestamp(), now.clock_offset)
+        self._writer.add(Work(job=lambda db: db.execute(NOTE_CLOCK, clock).rowcount))
 
     def end_leases(self, lease_ids: list[str]) -> Awaitable[int]:
         """Make durable that no later life goes on with some leases: await what this returns. Raises
@@ -269,30 +255,25 @@ class Journal:
         self.done_rows, self.kept_bytes = done_rows, 0
 
     def _recover(self, db: sqlite3.Connection) -> None:
-        """Finish what a dead life left open, and learn who we are and what we owe."""
+        """Finish what a dead life left open, and learn who we are and what we owe: in one
+        transaction, so that a process that ends here leaves nothing half in doubt."""
+        db.execute("BEGIN IMMEDIATE")
         db.execute(
             "INSERT INTO gateway (gateway_id) SELECT ? WHERE NOT EXISTS (SELECT 1 FROM gateway)",
             (f"gw_{new_id()}",),
         )
         if lost := _finish_lost(db):
             log.warning("requests_lost_with_previous_life", count=lost)
-        waiting: dict[str, int] = {}
         rows = done_rows(db, db.execute("SELECT event_id, body FROM events").fetchall())
         self.done_rows = len(rows)
-        for charge in chain.from_iterable(row.charges for row in rows):
-            waiting[charge.lease_id] = waiting.get(charge.lease_id, 0) + 1
-        self.left_leases = [
-            KnownLease(
-                *(lease_id, budget_id, granted, charged, waiting.get(lease_id, 0)),
-                terms=None if None in terms else LeaseTerms(*terms),
-            )
-            for lease_id, budget_id, granted, charged, *terms in db.execute(LEASES)
-        ]
+        self.left_leases = _left_leases(db, rows, is_locked=self._file.is_locked())
+        self.latest_at = max(kept.latest_at(db), _latest_event_at(db))
         self.left_claims = list(_left_claims(db))
         self.gateway_id = db.execute("SELECT gateway_id FROM gateway").fetchone()[0]
         self.lineage = _known_lineage(db)
         self.kept_bytes = kept.total_bytes(db)
         self.unreadable_rows = unreadable_count(db)
+        db.execute("COMMIT")
 
 
 def _state_open(held: Mapping[str, int]) -> str:
@@ -312,14 +293,73 @@ def _finish_lost(db: sqlite3.Connection) -> int:
             is_known = False  # By an older version, which did not say.
         else:
             held.update(parts)
-    db.execute("BEGIN")
     if is_known:
         db.executemany(LOSE, [(nanos, lease_id) for lease_id, nanos in held.items()])
     else:
-        db.execute("DELETE FROM lease_terms")
-    lost = db.execute(FINISH_LOST).rowcount
-    db.execute("COMMIT")
-    return lost
+        db.execute(END_ALL_LEASES)
+    return db.execute(FINISH_LOST).rowcount
+
+
+def _left_leases(
+    db: sqlite3.Connection, rows: list[DoneRow], *, is_locked: bool
+) -> list[KnownLease]:
+    """Return the leases of a life before. Where the folder is not ours alone, or the records of
+    leases make no sense or contradict the events, none is in force any more, on the disk neither.
+    """
+    waiting, charged, budget_ids = Counter[str](), Counter[str](), dict[str, str]()
+    for charge in chain.from_iterable(row.charges for row in rows):
+        budget_ids[charge.lease_id] = charge.budget_id
+        waiting[charge.lease_id] += 1
+        charged[charge.lease_id] += charge.charged_nanos
+    doubt = "" if is_locked else "the folder is not locked"
+    leases: list[KnownLease] = []
+    for row in db.execute(LEASES):
+        try:
+            lease = _read_lease(row, waiting)
+        except msgspec.ValidationError as error:
+            doubt = str(error)
+            log.error("journal_lease_unreadable", lease_id=repr(row[0]), error=doubt)
+            with contextlib.suppress(msgspec.ValidationError):
+                leases.append(_read_lease((*row[:4], None), waiting))
+            continue
+        if lease.charged_nanos < charged[lease.lease_id]:
+            doubt = f"more is charged to {lease.lease_id} than its record says"
+        leases.append(lease)
+    if doubt and any(lease.terms for lease in leases):
+        log.error("leases_not_adopted", reason=doubt)
+        leases = [replace(lease, terms=None) for lease in leases]
+    if doubt:
+        db.execute(END_ALL_LEASES)
+    known = {lease.lease_id for lease in leases}
+    leases += [
+        KnownLease(lease_id, budget_id, 0, 0, waiting[lease_id])
+        for lease_id, budget_id in budget_ids.items()
+        if lease_id not in known
+    ]
+    return leases
+
+
+def _read_lease(row: tuple[object, ...], waiting: Mapping[str, int]) -> KnownLease:
+    """Return a lease as `LEASES` finds it. Raises msgspec.ValidationError."""
+    lease_id, budget_id, granted_nanos, charged_nanos, *terms = row
+    known = {
+        "lease_id": lease_id,
+        "budget_id": budget_id,
+        "granted_nanos": granted_nanos,
+        "charged_nanos": charged_nanos,
+        "unacknowledged": waiting.get(str(lease_id), 0),
+        "terms": None if terms[0] is None else dict(zip(TERMS, terms, strict=True)),
+    }
+    return msgspec.convert(known, KnownLease)
+
+
+def _latest_event_at(db: sqlite3.Connection) -> float:
+    """Return the time in the last id of an event, in seconds since 1970; 0 where there is none."""
+    (event_id,) = db.execute(LATEST_EVENT).fetchone()
+    try:
+        return moment_of(event_id or "").timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _done_row(event: UsageEvent) -> Row:

@@ -32,8 +32,9 @@ CREATE TABLE IF NOT EXISTS leases (
     granted_nanos INTEGER NOT NULL, charged_nanos INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS lease_terms (
-    lease_id TEXT PRIMARY KEY, period_at REAL NOT NULL, noted_at REAL NOT NULL,
-    admits_from REAL NOT NULL, admits_until REAL NOT NULL, lost_nanos INTEGER NOT NULL DEFAULT 0
+    lease_id TEXT PRIMARY KEY, lineage TEXT NOT NULL, period_at REAL NOT NULL,
+    noted_at REAL NOT NULL, admits_from REAL NOT NULL, admits_until REAL NOT NULL,
+    clock_offset REAL NOT NULL, lost_nanos INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS lineage (lineage TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS claims (
@@ -41,6 +42,9 @@ CREATE TABLE IF NOT EXISTS claims (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS unreadable (event_id TEXT, state TEXT, body BLOB);
 """
+TERMS_HAVE_LINEAGE = "SELECT count(*) FROM pragma_table_info('lease_terms') WHERE name = 'lineage'"
+DROP_OLD_TERMS = "DROP TABLE IF EXISTS lease_terms"
+"""The terms that an older version wrote do not say which database granted a lease."""
 BATCH = """
 CREATE TEMP VIEW batch AS
     SELECT '' AS event_id, '' AS state, x'' AS body, '' AS lease_id, 0 AS nanos;
@@ -89,6 +93,8 @@ only by a database that is restored within a day. The terms of leases do not eit
 charged to them something may be lost, so that they only go back."""
 SET_ASIDE = "INSERT INTO unreadable SELECT * FROM events WHERE event_id IS ?"
 DELETE = "DELETE FROM events WHERE event_id IS ?"
+END_ALL_LEASES = "DELETE FROM lease_terms"
+"""Nothing is adopted any more of what is in the file: what its leases were charged is in doubt."""
 DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 PRIMARY = 0xFF
 """Of an error code of SQLite, the part without details."""
@@ -160,6 +166,10 @@ class JournalFile:
         self.damages.append(damage)
         log.error("journal_damaged", damage=str(damage))
 
+    def is_locked(self) -> bool:
+        """Whether no other process can use the folder."""
+        return self._lock.is_held()
+
     def close(self) -> None:
         """Let others use the file."""
         self._close()
@@ -191,7 +201,7 @@ def set_aside(path: Path) -> Path:
 
 
 def done_rows(db: sqlite3.Connection, found: Iterable[tuple[str, bytes]]) -> list[DoneRow]:
-    """Return the rows that make sense; set the others aside."""
+    """Return the rows that make sense; set the others aside, and adopt no lease after that."""
     rows: list[DoneRow] = []
     for event_id, body in found:
         try:
@@ -201,6 +211,7 @@ def done_rows(db: sqlite3.Connection, found: Iterable[tuple[str, bytes]]) -> lis
             log.error("journal_row_unreadable", event_id=repr(event_id), error=str(error))
             db.execute(SET_ASIDE, (event_id,))
             db.execute(DELETE, (event_id,))
+            db.execute(END_ALL_LEASES)
     return rows
 
 
@@ -215,6 +226,8 @@ def _set_up(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA temp_store = MEMORY")
+    if not connection.execute(TERMS_HAVE_LINEAGE).fetchone()[0]:
+        connection.execute(DROP_OLD_TERMS)
     connection.executescript(SCHEMA + kept.SCHEMA + BATCH)
 
 

@@ -38,6 +38,7 @@ ORDER BY batch_id
 """
 MARK = "UPDATE kept SET lineage = ? WHERE batch_id IN (SELECT value FROM json_each(?))"
 TOTAL = "SELECT coalesce(sum(bytes), 0) FROM kept"
+LATEST = "SELECT CAST(kept_at AS INTEGER) FROM kept ORDER BY batch_id DESC LIMIT 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +102,9 @@ def total_bytes(db: sqlite3.Connection) -> int:
     """Return how much is kept."""
     total: int = db.execute(TOTAL).fetchone()[0]
     return total
+
+
+def latest_at(db: sqlite3.Connection) -> int:
+    """Return when the last batch was kept, in seconds since 1970; 0 where none is."""
+    row = db.execute(LATEST).fetchone()
+    return 0 if row is None else row[0]

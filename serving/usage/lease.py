@@ -1,8 +1,13 @@
-"""One lease as its gateway sees it: what is granted, held and charged, and when it goes back."""
+"""One lease as its gateway sees it: what is granted, held and charged, when it goes back, and
+whether the gateway adopts it when it starts again."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
+from serving.contract.budget import period_end, period_start
 from serving.contract.lease import Return
+from serving.usage.moment import Moment
 
 Outbox = dict[str, "Lease"]
 """Leases of which billing should hear, by id, in the order in which it should."""
@@ -95,6 +100,75 @@ class Lease:
     def _tell(self) -> None:
         if self.outbox is not None:
             self.outbox.setdefault(self.lease_id, self)
+
+
+CLOCK_STEP_SECONDS = 1.0
+"""A smaller difference of two clock offsets is no step of the wall clock: a process may be paused
+between its readings of the two clocks. Such a step prolongs no lease either, since the earlier of
+the two expiries counts."""
+ReturnReason = Literal["not_in_force", "clock_set_back", "other_lineage", "other_period", "expired"]
+"""Why a gateway returns a lease of an earlier process instead of adopting it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTerms:
+    """The database that granted a lease, the period of its budget, and when it admits.
+
+    Times are seconds since 1970 by the gateway's clock. `clock_offset` is by how many seconds that
+    clock was ahead of the monotonic clock at `noted_at`. `lost_nanos` is the worst case of requests
+    that earlier processes left under way.
+    """
+
+    lineage: str
+    period_at: float
+    noted_at: float
+    admits_from: float
+    admits_until: float
+    clock_offset: float
+    lost_nanos: int = 0
+
+    def on_monotonic(self, at: float, now: Moment) -> float:
+        """Return a wall time in monotonic seconds: the earlier of what the clock offsets of then
+        and of now say."""
+        return at - max(self.clock_offset, now.clock_offset)
+
+    def return_reason(self, budget_id: str, lineage: str, now: Moment) -> ReturnReason | None:
+        """Return why the lease is not adopted now, while billing's database is that of `lineage`;
+        None where it is."""
+        if not lineage or self.lineage != lineage:
+            return "other_lineage"
+        starts_at = period_start(budget_id, now.wall)
+        ends_at = period_end(budget_id, starts_at)
+        if self.period_at not in {at.timestamp() for at in (starts_at, ends_at) if at is not None}:
+            return "other_period"
+        if now.monotonic >= self.on_monotonic(self.admits_until, now):
+            return "expired"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLease:
+    """A lease as the journal remembers it. One without `terms` is not in force and only goes back:
+    its return may have been sent, or its records are in doubt. `granted_nanos` is 0 where only
+    events are left of it: then it is closed once billing has those, and nothing is said before."""
+
+    lease_id: str
+    budget_id: str
+    granted_nanos: int
+    charged_nanos: int
+    unacknowledged: int
+    terms: LeaseTerms | None = None
+
+
+def is_clock_set_back(known: Iterable[KnownLease], latest_at: float, now: Moment) -> bool:
+    """Whether the wall clock was set back since anything in the journal was written: how long ago
+    that was, nobody knows. `latest_at` is the latest time in it beside those of leases."""
+    return latest_at > now.wall.timestamp() or any(
+        lease.terms.noted_at > now.wall.timestamp()
+        or lease.terms.clock_offset - now.clock_offset > CLOCK_STEP_SECONDS
+        for lease in known
+        if lease.terms is not None
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,13 @@ class Moment:
     monotonic: float
     wall: datetime
 
+    @property
+    def clock_offset(self) -> float:
+        """Seconds by which the wall clock is ahead of the monotonic clock. Both go on when a
+        process ends, so it is the same for the next one unless the wall clock was set or the host
+        restarted."""
+        return self.wall.timestamp() - self.monotonic
+
     def on_monotonic(self, at: datetime) -> float:
         """Return a wall time in monotonic seconds, counted from this instant.
 

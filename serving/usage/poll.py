@@ -1,6 +1,7 @@
 """The poll: asks and returns to billing, answers and recalls back, one call at a time."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,8 +23,8 @@ from serving.contract.lease import (
     Return,
 )
 from serving.contract.usage import LeaseCharge
-from serving.usage.journal import Journal, KnownLease, LeaseTerms
-from serving.usage.lease import Lease
+from serving.usage.journal import Journal
+from serving.usage.lease import KnownLease, Lease, LeaseTerms, ReturnReason, is_clock_set_back
 from serving.usage.lineage import Lineage
 from serving.usage.moment import Moment
 from serving.usage.outbox import Returns
@@ -87,34 +88,47 @@ class Poll:
         self._is_closing = False
         lineage.on_change(self.abandon_all)
 
-    def adopt(self, left: Iterable[KnownLease], *, goes_on: bool = True) -> None:
-        """Take over the leases of a previous life: those in force by their terms go on, less the
-        worst case of what was under way; the others admit nothing and go back. Where another
-        gateway takes them over (not `goes_on`) all do."""
-        now = self._treasury.now()
-        for known in left:
-            terms = known.terms if goes_on else None
+    def adopt(self, recovered: Iterable[KnownLease], *, goes_on: bool = True) -> None:
+        """Take over the leases of an earlier process. Those in force by their terms go on, less the
+        worst case of what was under way; the others admit nothing and go back. So do all where
+        another gateway takes them over (not `goes_on`)."""
+        now, recovered = self._treasury.now(), list(recovered)
+        is_set_back = is_clock_set_back(recovered, self._journal.latest_at, now)
+        returned = Counter[ReturnReason]()
+        for known in recovered:
             lease = Lease(
                 known.lease_id,
                 known.budget_id,
-                known.granted_nanos - (0 if terms is None else terms.lost_nanos),
+                known.granted_nanos,
                 admits_from=0.0,
                 admits_until=0.0,
                 charged_nanos=known.charged_nanos,
                 unacknowledged=known.unacknowledged,
+                kept_nanos=None if known.granted_nanos else 0,
                 is_in_force_on_disk=known.terms is not None,
             )
             self.leases[known.lease_id] = lease
-            # Before it was noted: the clock was set back, and how long ago that was nobody knows.
-            if terms is not None and terms.noted_at <= now.wall.timestamp() < terms.admits_until:
+            terms = known.terms if goes_on else None
+            reason: ReturnReason | None = None
+            if is_set_back:
+                reason = "clock_set_back"
+            elif terms is not None:
+                reason = terms.return_reason(known.budget_id, self._lineage.known, now)
+            if terms is not None and reason is None:
                 self._go_on_with(lease, terms, now)
             else:
                 lease.stop(self._returns.outbox)
+                returned[reason or "not_in_force"] += 1
+        if recovered:
+            adopted = len(recovered) - returned.total()
+            if adopted:
+                self._journal.note_clock(now)
+            log.info("leases_recovered", adopted=adopted, returned=dict(returned))
 
     def _go_on_with(self, lease: Lease, terms: LeaseTerms, now: Moment) -> None:
-        wall = now.wall.timestamp()
-        lease.admits_from = now.monotonic + terms.admits_from - wall
-        lease.admits_until = now.monotonic + terms.admits_until - wall
+        lease.granted_nanos -= terms.lost_nanos
+        lease.admits_from = terms.on_monotonic(terms.admits_from, now)
+        lease.admits_until = terms.on_monotonic(terms.admits_until, now)
         period_at = datetime.fromtimestamp(terms.period_at, UTC)
         self._treasury.purse(lease.budget_id, period_at).leases.append(lease)
 
@@ -326,12 +340,13 @@ class Poll:
     def _note(self, lease: Lease, answer: Granted) -> None:
         now, terms = self._treasury.now(), None
         if not lease.is_stopped:
-            ahead = now.wall.timestamp() - now.monotonic
             terms = LeaseTerms(
+                self._lineage.known,
                 answer.period.timestamp(),
                 noted_at=now.wall.timestamp(),
-                admits_from=lease.admits_from + ahead,
-                admits_until=lease.admits_until + ahead,
+                admits_from=lease.admits_from + now.clock_offset,
+                admits_until=lease.admits_until + now.clock_offset,
+                clock_offset=now.clock_offset,
             )
             lease.is_in_force_on_disk = True
         self._journal.note_lease(lease.lease_id, lease.budget_id, lease.granted_nanos, terms)
