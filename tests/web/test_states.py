@@ -21,7 +21,7 @@ from control.api_keys.services import revoke_key
 from control.catalog import fleet_status
 from control.catalog.fleet_status import FleetStatus
 from control.catalog.models import DeploymentState
-from control.db.states import CredentialState, InvitationState, credentials_in
+from control.db.models import CredentialState, InvitationState, credentials_in
 from control.errors import Conflict
 from control.operators.models import OperatorInvitation, OperatorToken
 from control.operators.selectors import token_by_digests

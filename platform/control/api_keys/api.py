@@ -16,7 +16,7 @@ from control.api.serializers import ClosedSerializer
 from control.api.versions import versioned
 from control.api_keys import selectors, services
 from control.api_keys.models import SCOPES, ApiKey
-from control.db.states import CredentialState
+from control.db.models import CredentialState
 from control.organizations import selectors as tenants
 from control.organizations.access import get_access
 from control.organizations.validators import NANOS_MAX

@@ -11,8 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import NAME_MAX, User
-from control.db.models import ID_MAX, new_id
-from control.db.states import CredentialState, credential_state
+from control.db.models import ID_MAX, CredentialState, credential_state, new_id
 from control.organizations.models import Organization, Project
 from control.permissions import KEY_PERMISSIONS, Permission
 

@@ -25,8 +25,8 @@ from control.api_keys.notifications import (
 )
 from control.api_keys.secrets import PREFIX_CHARACTERS, digest_of, newest_pepper_id
 from control.audit import services as audit
+from control.db.models import CredentialState
 from control.db.row_changes import differences, plain_values, snapshot
-from control.db.states import CredentialState
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.feed.services import FeedRef, publish
 from control.organizations import selectors as tenants

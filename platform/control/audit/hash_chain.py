@@ -14,7 +14,7 @@ import structlog
 from django.db import connection, transaction
 
 from control.audit.models import ChainLink, ChainVerification, UnchainedEvent
-from control.db.timeouts import UNLIMITED_TRANSACTION
+from control.db.privileges import UNLIMITED_TRANSACTION
 
 PAGE_DEEDS = 1_000
 FAULTS_MAX = 20

@@ -17,8 +17,8 @@ from control.accounts.models import User
 from control.accounts.notifications import SecurityEmail, notify
 from control.accounts.selectors import locked_user, user_by_email
 from control.audit import services as audit
+from control.db.models import CredentialState, InvitationState
 from control.db.row_changes import snapshot
-from control.db.states import CredentialState, InvitationState
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.mail.services import absolute, send_mail
 from control.operators.models import TOKEN_PERMISSIONS, OperatorInvitation, OperatorToken

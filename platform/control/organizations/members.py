@@ -14,8 +14,8 @@ from django.utils.translation import gettext, ngettext
 from control.accounts.models import User
 from control.accounts.notifications import SecurityEmail, notify
 from control.audit import services as audit
+from control.db.models import InvitationState
 from control.db.row_changes import plain_values
-from control.db.states import InvitationState
 from control.errors import Conflict, InvalidValue, ObjectNotFound
 from control.feed.services import FeedRef, publish
 from control.mail.services import absolute, send_mail

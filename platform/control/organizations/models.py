@@ -10,8 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import EMAIL_MAX, NAME_MAX, User
-from control.db.models import ID_MAX, new_id
-from control.db.states import InvitationState, invitation_state
+from control.db.models import ID_MAX, InvitationState, invitation_state, new_id
 from control.forms import REASON_MAX
 from control.permissions import Role
 
