@@ -1,11 +1,12 @@
-"""Queries about users."""
+"""Queries about users and the addresses that they hold or held."""
 
 from collections.abc import Iterable
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from allauth.account.models import EmailAddress
+from django.db.models import Max, Q, QuerySet
 
-from control.accounts.models import User
+from control.accounts.models import FormerAddress, User
 from control.audit.pseudonyms import NameDirectory
 from control.db.models import get_or_not_found
 
@@ -23,6 +24,24 @@ def locked_user(user_id: str) -> User:
 def has_verified_email(user: User) -> bool:
     """Return whether the user has verified an address."""
     return bool(user.emailaddress_set.filter(verified=True).exists())  # type: ignore[attr-defined]
+
+
+def sent_to(person: User, address: str, time: str) -> Q:
+    """Return the filter of rows that were sent to a person, by the lookups of a row's address and
+    time: to an address that they proved or signed up with, while they held it."""
+    emails = EmailAddress.objects.filter(user=person, verified=True).values_list("email", flat=True)
+    present = {person.email, *(each.lower() for each in emails)}
+    held = [(email, None) for email in sorted(present)]
+    former = FormerAddress.objects.filter(user=person).values_list("email", "until")
+    is_theirs = Q(pk__in=[])
+    for email, until in (*held, *former):
+        others = FormerAddress.objects.filter(email=email).exclude(user=person)
+        others = others.filter(until__lte=until) if until else others
+        since = others.aggregate(since=Max("until"))["since"]
+        piece = Q(**{f"{address}__iexact": email})
+        piece &= Q(**{f"{time}__gt": since}) if since else Q()
+        is_theirs |= piece & (Q(**{f"{time}__lte": until}) if until else Q())
+    return is_theirs
 
 
 class UserDirectory(NameDirectory):

@@ -15,7 +15,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
-from control.api.throttling import caller_of
+from control.api.policies import caller_of
 from control.db.connection import give_back_connections
 from control.error_pages import is_for_programs, too_many_exports
 from control.errors import TooManyRequests

@@ -10,8 +10,8 @@ from django.apps import apps
 from django.contrib.sessions.models import Session
 from django.db.models import Model, QuerySet
 
-from control.accounts.addresses import sent_to
 from control.accounts.models import User
+from control.accounts.selectors import sent_to
 from control.mail.delivery import message_id
 from control.mail.models import StoredEmail
 from control.mail.services import KIND as MAIL
