@@ -26,7 +26,6 @@ from control.admin.base import (
 from control.admin.decisions import Decision, decide
 from control.admin.fields import indented
 from control.catalog import selectors, services
-from control.catalog.failures import failures
 from control.catalog.fleet_status import fleet_status
 from control.catalog.models import Deployment, Model, QualityReport, ReplicaFailure, Variant
 from control.catalog.publication import Requirement, RequirementCode, requirements
@@ -369,7 +368,7 @@ class DeploymentAdmin(VariantAdminMixin):
                 each.replica_id,
                 each.reason,
             )
-            for each in failures(row)[:FAILURES_SHOWN]
+            for each in selectors.failures(row)[:FAILURES_SHOWN]
         )
         return format_html_join("", FAILURE, lines) or gettext("none")
 

@@ -1,22 +1,36 @@
-"""Operators' changes to the catalog: one transaction each, published at once."""
+"""Changes to the catalog: those of operators, one transaction each and published at once, and what
+the fleet says of replicas that failed, which it forgets within minutes."""
 
 import json
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
+import structlog
 from django.db import transaction
+from django.dispatch import Signal
 from django.utils import timezone
 
 from control.audit import services as audit
 from control.catalog import selectors
 from control.catalog.feed import deployment_record, model_record
-from control.catalog.models import Deployment, Model, QualityReport, Task, Variant
+from control.catalog.fleet_status import fleet_status
+from control.catalog.models import (
+    FAILURE_REASON_MAX,
+    Deployment,
+    Model,
+    QualityReport,
+    ReplicaFailure,
+    Task,
+    Variant,
+)
 from control.catalog.publication import missing_requirements, require_publishable
 from control.db.row_changes import apply_changes, create_row, snapshot
 from control.errors import Conflict, InvalidValue
 from control.feed.services import publish
 from control.permissions import Actor, Permission, require_operator
+from serving.contract.codec import storable
 
 MODEL_FIELDS = frozenset({"name", "description", "organization_ids"})
 CREATED_MODEL_FIELDS = MODEL_FIELDS | {"public_id", "task"}
@@ -39,6 +53,12 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 NOT_PUBLISHED = frozenset({"hourly_cost_nanos"})
 """Fields of a deployment that the data plane does not get."""
+FAILURES_KEPT = timedelta(days=90)
+replica_failed = Signal()
+"""Sent once for each failure, in the transaction that keeps it, with `failure` (ReplicaFailure) and
+`now`."""
+
+logger = structlog.get_logger(__name__)
 
 
 @transaction.atomic
@@ -276,3 +296,46 @@ def quality_columns(document: dict[str, Any]) -> dict[str, Any]:
             for skill, score in report.accuracy.by_skill.items()
         ],
     }
+
+
+def note_failures(*, now: datetime) -> int:
+    """Keep each failure that the fleet reports and is not known yet; return how many."""
+    ReplicaFailure.objects.filter(noticed_at__lt=now - FAILURES_KEPT).delete()
+    failed = [each for each in fleet_status().replicas if each.state == "failed"]
+    known = set(
+        Deployment.objects.filter(id__in={each.deployment_id for each in failed}).values_list(
+            "id", flat=True
+        )
+    )
+    return sum(
+        _note_failure(
+            ReplicaFailure(
+                replica_id=each.replica_id,
+                deployment_id=each.deployment_id,
+                reason=storable(each.reason)[:FAILURE_REASON_MAX],
+                started_at=each.started_at,
+                noticed_at=now,
+            )
+        )
+        for each in failed
+        if each.deployment_id in known
+    )
+
+
+@transaction.atomic
+def _note_failure(failure: ReplicaFailure) -> bool:
+    """Keep a failure, unless it is known; tell whether it is new."""
+    fields = ("deployment_id", "reason", "started_at", "noticed_at")
+    values = {field: getattr(failure, field) for field in fields}
+    kept, is_new = ReplicaFailure.objects.get_or_create(
+        replica_id=failure.replica_id, defaults=values
+    )
+    if is_new:
+        logger.warning(
+            "replica_failure_noted",
+            replica_id=kept.replica_id,
+            deployment_id=kept.deployment_id,
+            reason=kept.reason,
+        )
+        replica_failed.send(ReplicaFailure, failure=kept, now=kept.noticed_at)
+    return is_new
