@@ -1,6 +1,8 @@
 """`python -m control.server`: both listeners of control in one event loop, shut down in order."""
 
 import asyncio
+import fcntl
+import hashlib
 import os
 import signal
 import sys
@@ -13,6 +15,8 @@ from typing import Any
 import structlog
 import uvicorn
 from django.conf import settings
+from django.contrib.staticfiles.finders import get_finders
+from django.core.management import call_command
 
 from control.asgi_middleware import TrustedProxies
 from control.config import ControlConfig
@@ -23,6 +27,8 @@ from serving.contract.environment import ConfigError
 
 log = structlog.get_logger(__name__)
 
+STAMP = ".collected"
+"""The name of the file that says which static files a folder has."""
 DRAIN_SECONDS = 10
 """The time that open requests may take to finish, per listener."""
 CONNECTION_SECONDS = 1.0
@@ -104,14 +110,35 @@ def _stop_signal() -> asyncio.Event:
     return stop
 
 
-def _collect_static_files(folder: Path) -> None:
-    from control.static_files import collect
+def collect_static_files(folder: Path) -> bool:
+    """Fill the folder with this version's static files, with hashed names and compressed; return
+    whether it lacked any.
 
-    try:
-        if collect(folder):
-            log.info("static_files_collected", folder=str(folder))
-    except OSError as error:
-        sys.exit(f"penstock run control: PENSTOCK_STATIC_DIR cannot be written: {error}")
+    Files of other versions stay, since pages of processes that still run it link to them. Control
+    processes of one host may share the folder: one collects, the others wait for it. Raises OSError
+    for a folder that cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stamp, digest = folder / STAMP, _source_digest()
+        if stamp.exists() and stamp.read_text() == digest:
+            return False
+        call_command("collectstatic", interactive=False, verbosity=0)
+        stamp.write_text(digest)
+    return True
+
+
+def _source_digest() -> str:
+    """Return a digest of the names, sizes and times of all source files."""
+    return hashlib.sha256("\n".join(sorted(_source_files())).encode()).hexdigest()
+
+
+def _source_files() -> Iterator[str]:
+    for finder in get_finders():
+        for name, storage in finder.list([]):
+            status = Path(storage.path(name)).stat()
+            yield f"{name} {status.st_size} {status.st_mtime_ns}"
 
 
 def main() -> None:
@@ -128,7 +155,11 @@ def main() -> None:
 
     exit_if_unsupported("penstock run control")
     if config.static_dir is not None:
-        _collect_static_files(config.static_dir)
+        try:
+            if collect_static_files(config.static_dir):
+                log.info("static_files_collected", folder=str(config.static_dir))
+        except OSError as error:
+            sys.exit(f"penstock run control: PENSTOCK_STATIC_DIR cannot be written: {error}")
     sys.setswitchinterval(SWITCH_SECONDS)
     uvloop = uvicorn.importer.import_from_string("uvloop:new_event_loop")
     with asyncio.Runner(loop_factory=uvloop) as runner:

@@ -12,7 +12,7 @@ import pytest
 from django.contrib.staticfiles.finders import get_finder
 from django.test import override_settings
 
-from control.static_files import collect
+from control.server import collect_static_files
 from tests.fixtures.database import app_url
 from tests.fixtures.environment import free_port
 from tests.fixtures.waiting import wait_until
@@ -42,12 +42,12 @@ def test_files_are_collected_once_a_version_and_those_of_the_version_before_stay
     ):
         get_finder.cache_clear()
         try:
-            assert collect(folder)
+            assert collect_static_files(folder)
             (first,) = folder.glob("console.*.css")
             assert first.with_suffix(".css.gz").exists()
-            assert not collect(folder)
+            assert not collect_static_files(folder)
             (source / "console.css").write_text("body { margin: 1px }\n")
-            assert collect(folder)
+            assert collect_static_files(folder)
         finally:
             get_finder.cache_clear()
     assert first in (both := set(folder.glob("console.*.css")))
@@ -57,7 +57,7 @@ def test_files_are_collected_once_a_version_and_those_of_the_version_before_stay
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "static").write_text("")
     with pytest.raises(OSError, match="static"):
-        collect(tmp_path / "static")
+        collect_static_files(tmp_path / "static")
 
 
 @pytest.fixture
