@@ -46,7 +46,7 @@ class AccountsConfig(AppConfig):
         """Send account events, keep former addresses, keep a person's sessions few, and name people
         in the audit log."""
         from control.accounts import sessions, signals
-        from control.accounts.selectors import UserDirectory
+        from control.accounts.models import UserDirectory
         from control.audit.pseudonyms import register
 
         signals.listen()

@@ -18,8 +18,7 @@ from django.db.models.signals import post_delete
 from django.dispatch import Signal
 from django.http import HttpRequest
 
-from control.accounts.models import FormerAddress, User
-from control.accounts.selectors import user_by_email
+from control.accounts.models import FormerAddress, User, user_by_email
 from control.permissions import Actor
 
 account_event = Signal()

@@ -11,11 +11,14 @@ from django.utils import timezone
 
 from control.api_keys import selectors
 from control.api_keys.models import (
+    PREFIX_CHARACTERS,
     SCOPES,
     ApiKey,
     ApiKeyKind,
     PreviousSecret,
     Scope,
+    digest_of,
+    newest_pepper_id,
     permissions_of,
 )
 from control.api_keys.notifications import (
@@ -23,7 +26,6 @@ from control.api_keys.notifications import (
     notify_key_revoked,
     notify_key_rotated,
 )
-from control.api_keys.secrets import PREFIX_CHARACTERS, digest_of, newest_pepper_id
 from control.audit import services as audit
 from control.db.models import CredentialState
 from control.db.row_changes import differences, plain_values, snapshot

@@ -13,7 +13,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminEmailInputWidget, UnfoldAdminTextInputWidget
 
-from control.accounts.selectors import locked_user, user_by_email
+from control.accounts.models import locked_user, user_by_email
 from control.admin.base import OperatorAdmin, operator, row_url
 from control.api.streaming import whole_export
 from control.data_requests import services

@@ -17,9 +17,8 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from control.accounts.models import User
+from control.accounts.models import User, locked_user, user_by_email
 from control.accounts.notifications import SecurityEmail, notify
-from control.accounts.selectors import locked_user, user_by_email
 from control.audit import services as audit
 from control.db.models import CredentialState, InvitationState
 from control.db.row_changes import snapshot

@@ -10,8 +10,7 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 
-from control.accounts.models import User
-from control.accounts.selectors import locked_user
+from control.accounts.models import User, locked_user
 from control.audit import services as audit
 from control.db.row_changes import differences, snapshot
 from control.errors import Conflict, InvalidValue
