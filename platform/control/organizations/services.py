@@ -66,7 +66,7 @@ def create_organization(
     values = snapshot(organization, ("name", "billing_mode"))
     if owner is not None:
         values["owner"] = owner.email
-    _record(actor, "organization.created", organization, **values)
+    audit.record_about(actor, "organization.created", organization, **values)
     # Before publishing: receivers take row locks, and the feed's lock must come last.
     organization_created.send(Organization, organization=organization, actor=actor)
     publish([FeedRef("organization", organization.id), FeedRef("project", project.id)])
@@ -81,7 +81,7 @@ def rename_organization(*, actor: Actor, organization: Organization, name: str) 
     before, organization.name = organization.name, validators.name(name)
     organization.save(update_fields=["name"])
     values = differences({"name": before}, {"name": organization.name})
-    _record(actor, "organization.renamed", organization, **values)
+    audit.record_about(actor, "organization.renamed", organization, **values)
     return organization
 
 
@@ -141,7 +141,7 @@ def set_idempotency_enabled(
         return organization
     organization.idempotency_enabled = idempotency_enabled
     organization.save(update_fields=["idempotency_enabled"])
-    _record(
+    audit.record_about(
         actor, "organization.idempotency_updated", organization,
         **differences(
             {"idempotency_enabled": before}, {"idempotency_enabled": idempotency_enabled}
@@ -243,7 +243,7 @@ def _set_status(actor: Actor, organization: Organization, status: str, reason: s
     organization.suspended_reason = "" if organization.is_active else reason
     organization.save(update_fields=["status", "suspended_reason"])
     verb = "resumed" if organization.is_active else "suspended"
-    _record(actor, f"organization.{verb}", organization, reason=reason)
+    audit.record_about(actor, f"organization.{verb}", organization, reason=reason)
     return organization
 
 
@@ -253,7 +253,9 @@ def _set_terms(actor: Actor, organization: Organization, **terms: Any) -> Organi
     for field, value in terms.items():
         setattr(organization, field, value)
     organization.save(update_fields=list(terms))
-    _record(actor, "organization.terms_updated", organization, **differences(before, terms))
+    audit.record_about(
+        actor, "organization.terms_updated", organization, **differences(before, terms)
+    )
     limits_changed.send(Organization, limits=_limits(organization), now=timezone.now())
     publish([FeedRef("organization", organization.id)])
     return organization
@@ -266,18 +268,6 @@ def _limits(organization: Organization) -> dict[str, int | None]:
         balance_budget_id(organization.id): credit_line,
         limit_budget_id(organization.id): organization.spend_limit_nanos,
     }
-
-
-def _record(actor: Actor, action: str, organization: Organization, **details: Any) -> None:
-    audit.record(
-        actor=actor,
-        action=action,
-        target_kind="organization",
-        target_id=organization.id,
-        target_name=organization.name,
-        organization_id=organization.id,
-        details=details,
-    )
 
 
 def _tell_owners(template: str, organization: Organization, *, reason: str, now: datetime) -> None:
