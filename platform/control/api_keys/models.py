@@ -24,7 +24,6 @@ FORM_TOKEN_MAX = 64
 
 
 def new_key_id() -> str:
-    """Return a fresh API key id."""
     return new_id("key")
 
 
@@ -57,7 +56,6 @@ def permissions_of(scopes: Collection[str]) -> frozenset[Permission]:
 
 
 def default_scopes() -> list[str]:
-    """Return the scopes of a key by default."""
     return [Scope.INFERENCE]
 
 

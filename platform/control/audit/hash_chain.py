@@ -108,7 +108,6 @@ def _links(before: ChainHead, rows: Sequence[tuple[int, bytes]]) -> list[ChainLi
 
 
 def head() -> ChainHead:
-    """Return the chain head."""
     last = ChainLink.objects.order_by("-position").first()
     return ChainHead(last.position, bytes(last.digest)) if last else ChainHead(0, GENESIS)
 

@@ -50,7 +50,6 @@ def model(model_id: str) -> Model:
 
 
 def model_by_public_id(public_id: str) -> Model | None:
-    """Return a model by its public id."""
     return models().filter(public_id=public_id).first()
 
 

@@ -104,7 +104,6 @@ class DataSubjectRequestAdmin(OperatorAdmin):
         )
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> DataSubjectRequest:
-        """Create the request."""
         user = user_by_email(values["email"])
         if user is None or actor.user_id is None:
             raise ObjectNotFound(gettext("No user has this email."))

@@ -32,12 +32,10 @@ TOKEN_PERMISSIONS = [
 
 
 def new_operator_invitation_id() -> str:
-    """Return a fresh id of an operator invitation."""
     return new_id("opinv")
 
 
 def new_operator_token_id() -> str:
-    """Return a fresh id of an operator token."""
     return new_id("optok")
 
 

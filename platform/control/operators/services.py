@@ -11,8 +11,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
-from django.core.validators import validate_email
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext
@@ -31,7 +29,7 @@ from control.operators.selectors import (
     open_invitations,
     operators,
 )
-from control.organizations.members import invitation_digest, require_acceptable
+from control.organizations.members import invitation_digest, require_acceptable, require_email
 from control.organizations.validators import name as checked_name
 from control.permissions import Actor, OperatorRole, Permission, require_operator
 from serving.contract.key import (
@@ -61,7 +59,7 @@ def invite_operator(*, actor: Actor, email: str, role: str) -> tuple[OperatorInv
     require_operator(actor, Permission.OPERATORS_WRITE)
     _check_role(role)
     email = email.strip().lower()
-    _check_email(email)
+    require_email(email)
     user = user_by_email(email)
     if user is not None and user.operator_role:
         raise Conflict(f"{email} is already an operator.", param="email")
@@ -282,13 +280,6 @@ def _keep_an_owner(user: User) -> None:
 def _check_role(role: str) -> None:
     if role not in set(OperatorRole):
         raise InvalidValue(f"role must be one of {', '.join(OperatorRole)}.", param="role")
-
-
-def _check_email(email: str) -> None:
-    try:
-        validate_email(email)
-    except ValidationError as error:
-        raise InvalidValue("email must be an email address.", param="email") from error
 
 
 def _record(
