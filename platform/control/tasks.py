@@ -21,7 +21,7 @@ from control.feed.services import compact
 from control.limits import usage_tiers
 from control.mail import backend
 from control.outbox import services as outbox
-from control.outbox.worker import OutboxWorker
+from control.outbox.delivery import OutboxWorker
 from control.webhooks import services as webhooks
 
 FEED_RETENTION = timedelta(hours=24)
