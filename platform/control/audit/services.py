@@ -52,7 +52,7 @@ def record(
 
 
 def record_about(
-    actor: Actor, action: str, row: Any, /, *, target_kind: str = "", **details: Any
+    actor: Actor, action: str, row: Any, target_kind: str = "", /, **details: Any
 ) -> AuditEvent:
     """Add an audit event about a row, named as `str` names it, in the log of its organization if it
     belongs to one. Its kind is the noun that the action begins with, unless another is given."""

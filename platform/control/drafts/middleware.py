@@ -1,8 +1,8 @@
 """The way of a form that comes too late: it is kept, its sender signs in, and the page of the form
 is shown with what was typed.
 
-What was typed is kept encrypted in the session, for who the form was rendered for, for half an
-hour, without passwords and secrets.
+The session keeps it encrypted, for who the form was rendered for, for half an hour, without
+passwords and secrets.
 """
 
 import json

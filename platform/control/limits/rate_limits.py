@@ -185,9 +185,7 @@ def create_usage_tier(
     _check_free(tier)
     _set(tier, figures)
     tier.save(force_insert=True)
-    audit.record_about(
-        actor, "usage_tier.created", tier, target_kind="limit_tier", after=_snapshot(tier)
-    )
+    audit.record_about(actor, "usage_tier.created", tier, "limit_tier", after=_snapshot(tier))
     publish([usage_tier_record(tier)])
     return tier
 
@@ -206,7 +204,7 @@ def change_usage_tier(*, actor: Actor, tier: UsageTier, changes: Mapping[str, An
     _set(tier, {name: changes[name] for name in RATE_LIMIT_FIELDS if name in changes})
     tier.save()
     audit.record_about(
-        actor, "usage_tier.updated", tier, target_kind="limit_tier",
+        actor, "usage_tier.updated", tier, "limit_tier",
         before=before, after=_snapshot(tier),
     )  # fmt: skip
     publish([usage_tier_record(tier)])
@@ -227,7 +225,7 @@ def set_usage_tier_model_limit(
     _put_or_remove(row, figures)
     after = None if figures is None else _figures(row)
     audit.record_about(
-        actor, "usage_tier.model_limit_set", tier, target_kind="limit_tier",
+        actor, "usage_tier.model_limit_set", tier, "limit_tier",
         model=model.public_id, before=before, after=after,
     )  # fmt: skip
     publish([usage_tier_record(tier)])

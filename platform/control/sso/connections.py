@@ -233,7 +233,7 @@ def _roles(connection: SsoConnection) -> dict[str, Any]:
 
 
 def _record(actor: Actor, action: str, organization: Organization, **details: Any) -> None:
-    audit.record_about(actor, action, organization, target_kind="organization", **details)
+    audit.record_about(actor, action, organization, "organization", **details)
 
 
 @transaction.atomic

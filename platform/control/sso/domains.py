@@ -99,7 +99,7 @@ def _missing_message(domain: SsoDomain, records: list[str]) -> str:
 
 
 def _record(actor: Actor, action: str, domain: SsoDomain) -> None:
-    audit.record_about(actor, action, domain, target_kind="domain", domain=domain.name)
+    audit.record_about(actor, action, domain, "domain", domain=domain.name)
 
 
 def texts(name: str) -> list[str]:

@@ -295,4 +295,4 @@ def _members(verb: str, users: list[ScimUser]) -> dict[str, object]:
 
 
 def _record_group(action: str, row: ScimGroup, **details: object) -> None:
-    audit.record_about(_actor(row.organization), action, row, target_kind="group", **details)
+    audit.record_about(_actor(row.organization), action, row, "group", **details)
