@@ -11,8 +11,7 @@ from django.utils import timezone
 from billing.credit.models import GrantKind, Welcome
 from billing.credit.selectors import is_welcomed
 from billing.credit.services.grants import grant_credit
-from control.accounts.models import User
-from control.accounts.selectors import has_verified_email, locked_user
+from control.accounts.models import User, has_verified_email, locked_user
 from control.organizations.models import Organization
 from control.organizations.selectors import first_owned_organization, owner
 from control.organizations.signals import organization_created

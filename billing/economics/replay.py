@@ -18,7 +18,7 @@ import msgspec
 from django.db import connection, transaction
 
 from billing.metering.partitions import partition_name
-from control.db.timeouts import UNLIMITED_TRANSACTION
+from control.db.privileges import UNLIMITED_TRANSACTION
 from control.pricing import selectors as prices
 from control.pricing.models import Price
 from serving.contract.ids import id_floor

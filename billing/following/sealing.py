@@ -17,7 +17,7 @@ from billing.following.posting import has_unposted, post_through
 from billing.following.span import span, usage_of_span
 from billing.metering.alarms import OPERATOR, raise_alarms
 from billing.metering.models import Day
-from control.db.timeouts import UNLIMITED_TRANSACTION
+from control.db.privileges import UNLIMITED_TRANSACTION
 from control.feed.database_identity import database_id
 
 TOKENS = ("input_tokens", "cached_input_tokens", "output_tokens")

@@ -16,7 +16,7 @@ from billing.metering.alarms import OPERATOR
 from billing.metering.models import Tally
 from billing.metering.waiting import open_letter_count, silent_gateways, unseen_overruns
 from control.admin.base import OperatorPage
-from control.catalog.failures import failures
+from control.catalog.selectors import failures
 from control.organizations.admin import organization_url
 from control.organizations.selectors import organizations
 from serving.contract.money import exact_dollars, format_dollars

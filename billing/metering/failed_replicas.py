@@ -7,7 +7,7 @@ from typing import Any
 from django.db import transaction
 
 from billing.metering.alarms import OPERATOR, raise_alarms
-from control.catalog.failures import replica_failed
+from control.catalog.services import replica_failed
 
 
 def listen() -> None:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from allauth.account.models import EmailAddress
 from django.db import transaction
 
-from control.accounts.models import User
-from control.accounts.selectors import user_by_email
+from control.accounts.models import User, user_by_email
 from control.api_keys import selectors as keys
 from control.api_keys.models import Scope
 from control.api_keys.services import create_api_key

@@ -45,12 +45,11 @@ class AccountsConfig(AppConfig):
     def ready(self) -> None:
         """Send account events, keep former addresses, keep a person's sessions few, and name people
         in the audit log."""
-        from control.accounts import addresses, sessions, signals
-        from control.accounts.selectors import UserDirectory
+        from control.accounts import sessions, signals
+        from control.accounts.models import UserDirectory
         from control.audit.pseudonyms import register
 
         signals.listen()
-        addresses.listen()
         sessions.listen()
         register(UserDirectory())
 

@@ -15,7 +15,7 @@ django.setup(set_prefix=False)
 
 # These imports need Django to be set up.
 from control.asgi_middleware import ControlHandler, limit_bodies  # noqa: E402
-from control.db.pools import for_gateways  # noqa: E402
+from control.db.connection import for_gateways  # noqa: E402
 from control.telemetry.health import (  # noqa: E402
     Application,
     Health,

@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIHandler
 from django.http.response import HttpResponseBase
 
-from control.db.pools import give_back_connections
+from control.db.connection import give_back_connections
 from control.error_pages import error_body
 from serving.contract.client_address import (
     Address,

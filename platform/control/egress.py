@@ -212,7 +212,6 @@ class GuardedTransport(httpx.BaseTransport):
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send the request."""
         response = self._pool.handle_request(
             httpcore.Request(
                 method=request.method,
@@ -236,7 +235,6 @@ class GuardedTransport(httpx.BaseTransport):
         return UnreadBody(response)
 
     def close(self) -> None:
-        """Close the connection."""
         self._pool.close()
 
 
@@ -247,7 +245,6 @@ class UnreadBody(httpx.SyncByteStream):
         self._response = response
 
     def close(self) -> None:
-        """Close the response."""
         self._response.close()
 
 
@@ -294,11 +291,9 @@ class GuardedStream(httpcore.NetworkStream):
         return self._inner.read(max_bytes, self._deadline.left(timeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send a buffer."""
         self._inner.write(buffer, self._deadline.left(timeout))
 
     def close(self) -> None:
-        """Close the connection."""
         self._inner.close()
 
     def start_tls(
@@ -376,7 +371,6 @@ class LimitedBody(httpx.SyncByteStream):
             yield part
 
     def close(self) -> None:
-        """Close the response."""
         self._response.close()
 
 

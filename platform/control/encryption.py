@@ -3,7 +3,7 @@
 
 Secrets encrypted with an earlier key can be read while it is in
 `PENSTOCK_ENCRYPTION_KEYS_PREVIOUS`; `penstock credentials rotate-encryption` encrypts them with the
-newest (`control/management/sealed.py`).
+newest (`control/management/commands/rotate_encryption.py`).
 """
 
 import secrets

@@ -8,14 +8,10 @@ from django.template.loader import render_to_string
 from django.views import defaults
 
 from control.errors import TooManyRequests, is_database_unavailable
+from control.request_context import is_for_programs
 
 RETRY_AFTER_SECONDS = 2
 TOO_MANY_RETRY_AFTER_SECONDS = 60
-
-
-def is_for_programs(request: HttpRequest) -> bool:
-    """Return whether the response should be JSON rather than a page."""
-    return request.path.startswith(("/api/", "/internal/"))
 
 
 def error_body(

@@ -26,8 +26,8 @@ from django.urls import resolve, reverse
 from django.utils.deprecation import MiddlewareMixin
 
 from control import encryption
+from control.drafts.middleware import keep_draft
 from control.drafts.origin import origin_of, page_of_form
-from control.drafts.services import keep_draft
 from control.error_pages import service_unavailable
 from control.errors import is_database_unavailable
 

@@ -63,3 +63,8 @@ def client_address(request: "HttpRequest | Request") -> Address | None:
     """Return the client's address, for limits, API keys' networks and the audit log; None where
     the server knows none. `TrustedProxies` has put it into the request."""
     return parse_address(request.META.get("REMOTE_ADDR", ""))
+
+
+def is_for_programs(request: HttpRequest) -> bool:
+    """Return whether the response should be JSON rather than a page."""
+    return request.path.startswith(("/api/", "/internal/"))

@@ -14,14 +14,14 @@ from django.utils import timezone
 from control.accounts import sessions
 from control.api.idempotency import purge_requests
 from control.audit import hash_chain
-from control.catalog import failures
+from control.catalog import services as catalog
 from control.data_requests import services as data_requests
 from control.dataplane import failed_requests, idempotency
 from control.feed.services import compact
 from control.limits import usage_tiers
 from control.mail import backend
 from control.outbox import services as outbox
-from control.outbox.worker import OutboxWorker
+from control.outbox.delivery import OutboxWorker
 from control.webhooks import services as webhooks
 
 FEED_RETENTION = timedelta(hours=24)
@@ -103,7 +103,7 @@ def compact_feed() -> int:
 @shared_task(name="catalog.note_failures")
 def note_replica_failures() -> int:
     """Keep what the fleet says of replicas that failed; return how many are new."""
-    return failures.note_failures(now=timezone.now())
+    return catalog.note_failures(now=timezone.now())
 
 
 @shared_task(name="limits.update_usage_tiers")

@@ -13,17 +13,14 @@ from rest_framework.permissions import AllowAny
 
 from control.accounts.views import device_link, end_session, sessions, sign_in, trust_device_view
 from control.api_keys import api as keys
-from control.api_keys import operator_api as customer_keys
 from control.audit import api as audit
 from control.catalog import api as catalog
 from control.dataplane import api as dataplane
 from control.limits import api as limits
-from control.limits import operator_api as tiers
 from control.operators.views import operator_invitation
 from control.organizations import api as organizations
 from control.organizations import operator_api as customers
-from control.pricing import api as models
-from control.pricing import operator_api as books
+from control.pricing import api as pricing
 from control.telemetry.metrics import metrics
 from control.webhooks import api as webhooks
 
@@ -89,8 +86,8 @@ API: Addresses = [
         f"{ORGANIZATION}/failed-requests/<uuid:request_id>",
         dataplane.FailedRequestDetail.as_view(),
     ),
-    path(f"{ORGANIZATION}/models", models.ModelList.as_view()),
-    path(f"{ORGANIZATION}/models/<path:model>", models.ModelDetail.as_view()),
+    path(f"{ORGANIZATION}/models", pricing.ModelList.as_view()),
+    path(f"{ORGANIZATION}/models/<path:model>", pricing.ModelDetail.as_view()),
 ]
 
 # The operators' API, for operator tokens only.
@@ -104,22 +101,22 @@ ADMIN_API: Addresses = [
     path("variants/<str:variant_id>/withdraw", catalog.WithdrawVariant.as_view()),
     path("deployments", catalog.AdminDeploymentList.as_view()),
     path("deployments/<str:deployment_id>", catalog.AdminDeploymentDetail.as_view()),
-    path("price-books", books.PriceBookList.as_view()),
-    path("price-books/<str:book_id>", books.PriceBookDetail.as_view()),
-    path("price-books/<str:book_id>/prices", books.PriceBookPriceList.as_view()),
-    path("price-books/<str:book_id>/prices/<str:price_id>", books.PriceBookPriceDetail.as_view()),
-    path("price-books/<str:book_id>/publish", books.PublishPriceBook.as_view()),
-    path("price-books/<str:book_id>/cancel", books.CancelPriceBook.as_view()),
+    path("price-books", pricing.PriceBookList.as_view()),
+    path("price-books/<str:book_id>", pricing.PriceBookDetail.as_view()),
+    path("price-books/<str:book_id>/prices", pricing.PriceBookPriceList.as_view()),
+    path("price-books/<str:book_id>/prices/<str:price_id>", pricing.PriceBookPriceDetail.as_view()),
+    path("price-books/<str:book_id>/publish", pricing.PublishPriceBook.as_view()),
+    path("price-books/<str:book_id>/cancel", pricing.CancelPriceBook.as_view()),
     path("organizations", customers.AdminOrganizationList.as_view()),
     path(ORGANIZATION, customers.AdminOrganizationDetail.as_view()),
     path(f"{ORGANIZATION}/suspend", customers.SuspendOrganization.as_view()),
     path(f"{ORGANIZATION}/resume", customers.ResumeOrganization.as_view()),
     path(f"{ORGANIZATION}/terms", customers.OrganizationTerms.as_view()),
-    path(f"{ORGANIZATION}/api-keys", customer_keys.AdminApiKeyList.as_view()),
-    path(f"{ORGANIZATION}/rate-limits", tiers.AdminRateLimits.as_view()),
-    path("usage-tiers", tiers.UsageTierList.as_view()),
-    path("usage-tiers/<str:tier_id>", tiers.UsageTierDetail.as_view()),
-    path("usage-tiers/<str:tier_id>/models/<str:model_id>", tiers.UsageTierModel.as_view()),
+    path(f"{ORGANIZATION}/api-keys", keys.AdminApiKeyList.as_view()),
+    path(f"{ORGANIZATION}/rate-limits", limits.AdminRateLimits.as_view()),
+    path("usage-tiers", limits.UsageTierList.as_view()),
+    path("usage-tiers/<str:tier_id>", limits.UsageTierDetail.as_view()),
+    path("usage-tiers/<str:tier_id>/models/<str:model_id>", limits.UsageTierModel.as_view()),
     path("audit-events", audit.AdminAuditEventList.as_view()),
 ]
 

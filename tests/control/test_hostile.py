@@ -22,7 +22,7 @@ from django.http import QueryDict
 from django.test import Client
 
 from control.accounts.models import User
-from control.api.parsers import BODY_BYTES_MAX
+from control.api.policies import BODY_BYTES_MAX
 from control.api_keys.models import ApiKey, Scope
 from control.catalog.models import Variant
 from control.sso.connections import create_scim_token

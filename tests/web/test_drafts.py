@@ -14,9 +14,8 @@ from django.urls import reverse
 
 from control import encryption
 from control.accounts.models import User
-from control.drafts import services
-from control.drafts.origin import FIELD
-from control.drafts.services import (
+from control.drafts import middleware
+from control.drafts.middleware import (
     ANONYMOUS_CHARACTERS_MAX,
     CHARACTERS_MAX,
     FORMS_MAX,
@@ -24,6 +23,7 @@ from control.drafts.services import (
     PURPOSE,
     SESSION_KEY,
 )
+from control.drafts.origin import FIELD
 from control.organizations.models import Invitation, Membership
 from control.permissions import Role
 from tests.fixtures.database import let_transaction_last
@@ -190,8 +190,8 @@ def test_a_draft_is_shown_for_half_an_hour(
     client = Client()
     page = send_late(shared, invite, client)
     client.force_login(shared.org.owner)
-    now = services.time.time()
-    monkeypatch.setattr(services.time, "time", lambda: now + 31 * 60)
+    now = middleware.time.time()
+    monkeypatch.setattr(middleware.time, "time", lambda: now + 31 * 60)
     assert NOT_SAVED not in client.get(page).content.decode()
 
 
@@ -203,8 +203,8 @@ def test_an_expired_draft_is_deleted_and_the_session_with_it(
     assert client.session.get_expiry_age() == KEPT_SECONDS
     client.force_login(shared.org.owner)
     assert client.session.get_expiry_age() > KEPT_SECONDS
-    now = services.time.time()
-    monkeypatch.setattr(services.time, "time", lambda: now + KEPT_SECONDS)
+    now = middleware.time.time()
+    monkeypatch.setattr(middleware.time, "time", lambda: now + KEPT_SECONDS)
     client.get(address(shared.org.organization, "team"))
     assert client.session[SESSION_KEY] == []
 
@@ -218,7 +218,7 @@ def test_what_cannot_be_kept_is_told(
     shared: SharedOrganization, invite, change, is_told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not change:
-        monkeypatch.setattr(services.ratelimit, "consume", lambda *_, **__: None)
+        monkeypatch.setattr(middleware.ratelimit, "consume", lambda *_, **__: None)
     client = Client()
     client.post(address(shared.org.organization, "team_invite"), invite | change)
     assert SESSION_KEY not in client.session

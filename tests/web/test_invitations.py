@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from control.accounts.models import User
-from control.db.states import InvitationState
+from control.db.models import InvitationState
 from control.operators.models import OperatorInvitation
 from control.operators.services import invite_operator
 from control.organizations.members import invite_member

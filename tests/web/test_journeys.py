@@ -85,7 +85,7 @@ def test_inviting_a_member(member: Client, org: SeededOrganization) -> None:
 
     invite("before@acme.example")
     outbox_worker.cache_clear()  # its threads are to begin within the count
-    assert_files(20, invite, deliver_outbox)
+    assert_files(16, invite, deliver_outbox)
 
 
 def test_rotating_a_key(member: Client, org: SeededOrganization, key: ApiKey) -> None:
@@ -94,7 +94,7 @@ def test_rotating_a_key(member: Client, org: SeededOrganization, key: ApiKey) ->
         where = address(org.organization, "key_rotate", key.id)
         assert member.post(where, form).status_code == 302
 
-    assert_files(19, rotate)
+    assert_files(16, rotate)
 
 
 def test_publishing_a_price(prices: dict[str, Price]) -> None:
@@ -115,4 +115,4 @@ def test_publishing_a_price(prices: dict[str, Price]) -> None:
         assert page_for(FeedQuery(0)).changes
 
     operator.get(page)
-    assert_files(15, publish, read_feed)
+    assert_files(12, publish, read_feed)

@@ -15,13 +15,12 @@ from billing.credit.services.grants import expire_grants, grant_credit, reverse_
 from control.accounts.models import User
 from control.admin.base import row_url
 from control.api_keys import selectors as keys
-from control.api_keys.models import ApiKey
-from control.api_keys.secrets import digests_of
+from control.api_keys.models import ApiKey, digests_of
 from control.api_keys.services import revoke_key
 from control.catalog import fleet_status
 from control.catalog.fleet_status import FleetStatus
 from control.catalog.models import DeploymentState
-from control.db.states import CredentialState, InvitationState, credentials_in
+from control.db.models import CredentialState, InvitationState, credentials_in
 from control.errors import Conflict
 from control.operators.models import OperatorInvitation, OperatorToken
 from control.operators.selectors import token_by_digests

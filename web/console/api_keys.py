@@ -25,7 +25,7 @@ from control.accounts.models import NAME_MAX
 from control.api_keys import selectors, services
 from control.api_keys.models import FORM_TOKEN_MAX, ApiKey, ApiKeyKind, Scope
 from control.api_keys.services import require_key_access
-from control.db.states import CredentialState
+from control.db.models import CredentialState
 from control.errors import NotPermitted, ObjectNotFound
 from control.forms import VersionedForm, clean_dollars, is_confirmed
 from control.organizations.models import Project

@@ -20,7 +20,7 @@ from control.accounts.models import User
 from control.errors import NotPermitted, ObjectNotFound, ServiceError
 from control.organizations import selectors as tenants
 from control.organizations.models import Membership, Organization, Project
-from control.organizations.suspension import why_suspended
+from control.organizations.services import why_suspended
 from control.permissions import Actor
 from control.reauthentication import ask, is_recent
 from control.request_context import bind_log_ids

@@ -11,7 +11,7 @@ from control.api_keys import selectors as keys
 from control.api_keys.models import ApiKey, ApiKeyKind
 from control.catalog import selectors as catalog
 from control.catalog.models import Variant
-from control.db.states import CredentialState
+from control.db.models import CredentialState
 from web.console.base import PageContext
 from web.console.offers import public_id_of
 

@@ -12,7 +12,7 @@ from billing.collection.models import Case, State
 from billing.collection.selectors import Debt
 from billing.collection.services.telling import sentence
 from billing.invoicing.printed import day, dollars
-from control.organizations.suspension import why_suspended
+from control.organizations.services import why_suspended
 from control.permissions import Permission
 from web.console.base import PageContext
 

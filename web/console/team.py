@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST
 
 from control.accounts.models import EMAIL_MAX
 from control.api_keys import selectors as keys
-from control.db.states import InvitationState
+from control.db.models import InvitationState
 from control.errors import NotPermitted
 from control.forms import VersionedForm
 from control.organizations import selectors

@@ -9,8 +9,7 @@ from billing.credit.services.grants import GRANT_MAX_NANOS, grant_credit
 from billing.payments.models import PromotionalCode, Redemption
 from billing.payments.models.codes import CODE_MAX
 from billing.payments.selectors import has_redeemed, promotional_code
-from control.accounts.models import User
-from control.accounts.selectors import has_verified_email, locked_user
+from control.accounts.models import User, has_verified_email, locked_user
 from control.audit import services as audit
 from control.db.row_changes import snapshot
 from control.errors import Conflict, InvalidValue, ObjectNotFound

@@ -24,7 +24,7 @@ from billing.simulation.plan import Deed
 from control.errors import ServiceError
 from control.organizations.models import Organization
 from control.outbox.claims import claim
-from control.outbox.worker import mark_delivered, run_attempt
+from control.outbox.delivery import mark_delivered, run_attempt
 
 LEAST_CENTS = 500
 """The least that can be topped up."""

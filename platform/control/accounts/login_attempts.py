@@ -113,7 +113,6 @@ def release(reservation: AttemptReservation) -> None:
 
 
 def trust_network(email: str, address: str) -> None:
-    """Trust a network for an account."""
     cache.set(_key("known", account_of(email), network_of(address)), 1, KNOWN_SECONDS)
 
 

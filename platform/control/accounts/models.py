@@ -1,14 +1,18 @@
-"""Users, identified by email address, and the hashing of their passwords."""
+"""Users, identified by email address, how they are found, and the hashing of their passwords."""
+
+from collections.abc import Iterable
+from typing import Any
 
 from django.apps import apps
 from django.contrib.auth.hashers import Argon2PasswordHasher
 from django.contrib.auth.models import AbstractBaseUser, BaseUserManager, PermissionsMixin
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Lower
 from django.utils import timezone
 
-from control.db.models import ID_MAX, new_id
+from control.audit.pseudonyms import NameDirectory
+from control.db.models import ID_MAX, get_or_not_found, new_id
 from control.permissions import OperatorRole, Permission, operator_can
 
 EMAIL_MAX = 254
@@ -121,3 +125,36 @@ class Argon2Hasher(Argon2PasswordHasher):
     memory_cost = 19_456
     time_cost = 2
     parallelism = 1
+
+
+def user_by_email(email: str) -> User | None:
+    """Return the user with an email address."""
+    return User.objects.filter(email=email.lower()).first()
+
+
+def locked_user(user_id: str) -> User:
+    """Return a user with their row locked until the transaction ends. Raises ObjectNotFound."""
+    return get_or_not_found(User.objects.select_for_update(no_key=True), "person", pk=user_id)
+
+
+def has_verified_email(user: User) -> bool:
+    """Return whether the user has verified an address."""
+    return bool(user.emailaddress_set.filter(verified=True).exists())  # type: ignore[attr-defined]
+
+
+class UserDirectory(NameDirectory):
+    """Email addresses of users."""
+
+    def references(self, emails: Iterable[str]) -> dict[str, str]:
+        """Return the ids of the users with these addresses (lower case), by address."""
+        return dict(User.objects.filter(email__in=list(emails)).values_list("email", "id"))
+
+    def names(self, references: Iterable[str]) -> dict[str, str]:
+        """Return the users' addresses by id, without erased users."""
+        users = User.objects.filter(id__in=list(references), erased_at=None)
+        return dict(users.values_list("id", "email"))
+
+    def search(self, text: str) -> QuerySet[Any, str]:
+        """Return the ids of users whose address or name contains a text."""
+        is_named = Q(email__icontains=text) | Q(name__icontains=text)
+        return User.objects.filter(is_named, erased_at=None).values_list("id", flat=True)

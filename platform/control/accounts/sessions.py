@@ -12,8 +12,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from control.accounts.models import User
-from control.accounts.selectors import locked_user
+from control.accounts.models import User, locked_user
 
 SESSIONS_MAX = 20
 """Per user; the oldest sessions end first."""

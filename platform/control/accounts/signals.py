@@ -1,7 +1,8 @@
-"""The signal `account_event`, sent in the transaction of a change to an account.
+"""The signal `account_event`, sent in the transaction of a change to an account, and what else
+follows from allauth's and Django's signals.
 
-Arguments: `user`, `action` (the audit log's name), `by` (Actor) and `details` (JSON). Attempts that
-are refused without a check send no event: ten thousand of them would bury what matters.
+Its arguments: `user`, `action` (the audit log's name), `by` (Actor) and `details` (JSON). Attempts
+that are refused without a check send no event: ten thousand of them would bury what matters.
 """
 
 from typing import Any
@@ -12,11 +13,12 @@ from allauth.account.models import EmailAddress
 from allauth.mfa import signals as factors
 from allauth.mfa.models import Authenticator
 from django.contrib.auth.signals import user_logged_out
+from django.db.models import Model, QuerySet
+from django.db.models.signals import post_delete
 from django.dispatch import Signal
 from django.http import HttpRequest
 
-from control.accounts.models import User
-from control.accounts.selectors import user_by_email
+from control.accounts.models import FormerAddress, User, user_by_email
 from control.permissions import Actor
 
 account_event = Signal()
@@ -25,7 +27,8 @@ NOBODY = Actor.for_system("sign-in")
 
 
 def listen() -> None:
-    """Connect receivers that turn allauth's signals into account events."""
+    """Turn allauth's signals into account events, and keep each verified address that is deleted,
+    by its owner or by an identity provider."""
     for signal, receiver in (
         (account.user_logged_in, _on_login),
         (user_logged_out, _on_logout),
@@ -38,6 +41,7 @@ def listen() -> None:
         (factors.authentication_failed, _on_wrong_code),
     ):
         signal.connect(receiver, dispatch_uid=f"control.accounts.signals.{receiver.__name__}")
+    post_delete.connect(_keep_address, EmailAddress, dispatch_uid="control.accounts.addresses")
 
 
 def send_account_event(user: User, action: str, *, by: Actor | None = None, **details: Any) -> None:
@@ -101,3 +105,11 @@ def _on_factor_reset(sender: object, user: User, authenticator: Authenticator, *
 def _on_wrong_code(sender: object, user: User, authenticator: Any = None, **_: Any) -> None:
     way = getattr(authenticator, "type", "code")
     send_account_event(user, "user.login_failed", by=NOBODY, way=way)
+
+
+def _keep_address(
+    sender: object, instance: EmailAddress, origin: Model | QuerySet[Model], **_: object
+) -> None:
+    is_with_its_user = getattr(origin, "model", type(origin)) is not EmailAddress
+    if instance.verified and not is_with_its_user:
+        FormerAddress.objects.create(user_id=instance.user_id, email=instance.email.lower())

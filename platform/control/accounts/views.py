@@ -23,9 +23,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from control.accounts.login_attempts import TOO_MANY_ATTEMPTS, ConcurrencyLimitExceeded, login_slot
-from control.accounts.models import User
+from control.accounts.models import User, user_by_email
 from control.accounts.notifications import mail_device_link
-from control.accounts.selectors import user_by_email
 from control.accounts.sessions import end_other_sessions, open_sessions
 from control.accounts.signals import send_account_event
 from control.accounts.trusted_devices import email_of_link, is_trusted_device, trust_device

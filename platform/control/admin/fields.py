@@ -61,7 +61,6 @@ class LinesField(Field):
         return [self.base_field.clean(line) for line in lines if line]
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Return whether the lines differ."""
         return list(initial or []) != [line.strip() for line in (data or "").splitlines() if line]
 
 

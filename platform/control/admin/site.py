@@ -31,7 +31,7 @@ from control.permissions import Permission
 from control.reauthentication import ask, is_recent
 
 page_shown = Signal()
-"""Sent with `request` and `response` before a page is returned."""
+"""Sent with `request` before a page is returned that was asked for with GET and not refused."""
 SECOND_FACTOR = "mfa"
 """The method in allauth's authentication records of a session."""
 PROVEN_APPS = ("api_keys", "accounts", "organizations", "operators")
@@ -78,7 +78,8 @@ class OperatorSite(UnfoldAdminSite):
                 response = guarded(request, *args, **kwargs)
             except ObjectDoesNotExist as error:
                 raise Http404(str(error)) from error
-            page_shown.send(sender=type(self), request=request, response=response)
+            if request.method == "GET" and response.status_code == 200:
+                page_shown.send(sender=type(self), request=request)
             return response
 
         return respond

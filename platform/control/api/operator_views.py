@@ -115,7 +115,6 @@ class RowIdField(serializers.CharField):
         return value if is_empty else self.to_internal_value(data)
 
     def to_representation(self, value: Any) -> str:
-        """Return the row's id."""
         return str(value.pk)
 
 

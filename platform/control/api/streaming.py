@@ -15,10 +15,11 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
-from control.api.throttling import caller_of
-from control.db.pools import give_back_connections
-from control.error_pages import is_for_programs, too_many_exports
+from control.api.policies import caller_of
+from control.db.connection import give_back_connections
+from control.error_pages import too_many_exports
 from control.errors import TooManyRequests
+from control.request_context import is_for_programs
 
 CALLER_EXPORTS_MAX = 4
 """Downloads of one person or API key at once."""

@@ -27,7 +27,6 @@ class ApiKeyAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("State"))
     def state(self, key: ApiKey) -> str:
-        """Return whether the key works."""
         return str(key.state(timezone.now()).label)
 
     def has_revoke_permission(self, request: HttpRequest) -> bool:
@@ -39,7 +38,6 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         permissions=["revoke"],
     )
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
-        """Revoke the keys."""
         self.carry_out(
             request, queryset, _("%(row)s is revoked."),
             lambda actor, row: services.revoke_key(actor=actor, key=row),

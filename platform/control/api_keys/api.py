@@ -1,4 +1,4 @@
-"""API keys in the management API."""
+"""API keys in the management API, and those of customers for operators."""
 
 from typing import Any
 
@@ -12,11 +12,12 @@ from rest_framework.response import Response
 
 from control.accounts.models import NAME_MAX
 from control.api.idempotency import idempotent
+from control.api.operator_views import OperatorApiView, OperatorSerializer
 from control.api.serializers import ClosedSerializer
 from control.api.versions import versioned
 from control.api_keys import selectors, services
 from control.api_keys.models import SCOPES, ApiKey
-from control.db.states import CredentialState
+from control.db.models import CredentialState
 from control.organizations import selectors as tenants
 from control.organizations.access import get_access
 from control.organizations.validators import NANOS_MAX
@@ -204,3 +205,36 @@ class RevokeApiKey(GenericAPIView[ApiKey]):
         key = selectors.key(access.organization, key_id)
         key = services.revoke_key(actor=access.actor, key=key)
         return Response(ApiKeySerializer(key).data)
+
+
+class NewCustomerKeySerializer(OperatorSerializer, ApiKeyFieldsSerializer):
+    """A customer's new key: its name, its settings, and its project, the oldest by default."""
+
+    project_id = serializers.CharField(required=False)
+
+
+class AdminApiKeyList(OperatorApiView):
+    """The API keys of a customer."""
+
+    serializer_class = ApiKeySerializer
+    write_permission = Permission.CUSTOMERS_WRITE
+
+    @idempotent
+    @extend_schema(
+        operation_id="admin_api_keys_create",
+        request=NewCustomerKeySerializer,
+        responses={201: CreatedApiKeySerializer},
+    )
+    def post(self, request: Request, organization_id: str) -> Response:
+        """Create a key for a customer. Only this response contains its secret. The customer's audit
+        log names the operator."""
+        values = NewCustomerKeySerializer.read(request.data)
+        organization = tenants.organization(organization_id)
+        project_id = values.pop("project_id", "")
+        project = (
+            tenants.project(organization, project_id)
+            if project_id
+            else tenants.default_project(organization)
+        )
+        key, secret = services.create_api_key(actor=self.actor, project=project, **values)
+        return Response({**ApiKeySerializer(key).data, "secret": secret}, status=201)

@@ -9,8 +9,7 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
 from rest_framework.request import Request
 
-from control.api_keys.models import ApiKey
-from control.api_keys.secrets import digests_of
+from control.api_keys.models import ApiKey, digests_of
 from control.api_keys.selectors import key_by_digests
 from control.api_keys.services import record_key_usage
 from control.organizations.access import ApiKeyPrincipal

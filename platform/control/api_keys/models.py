@@ -4,6 +4,7 @@ from collections.abc import Collection
 from datetime import datetime
 from enum import StrEnum
 
+from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
@@ -11,17 +12,18 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import NAME_MAX, User
-from control.db.models import ID_MAX, new_id
-from control.db.states import CredentialState, credential_state
+from control.db.models import ID_MAX, CredentialState, credential_state, new_id
 from control.organizations.models import Organization, Project
 from control.permissions import KEY_PERMISSIONS, Permission
+from serving.contract import key as secret_form
 
 PEPPER_ID_MAX = 8
+PREFIX_CHARACTERS = 13
+"""`pen_live_` and the first four random characters."""
 FORM_TOKEN_MAX = 64
 
 
 def new_key_id() -> str:
-    """Return a fresh API key id."""
     return new_id("key")
 
 
@@ -54,7 +56,6 @@ def permissions_of(scopes: Collection[str]) -> frozenset[Permission]:
 
 
 def default_scopes() -> list[str]:
-    """Return the scopes of a key by default."""
     return [Scope.INFERENCE]
 
 
@@ -143,3 +144,18 @@ class PreviousSecret(models.Model):
     def masked(self) -> str:
         """The part of the secret that may be shown."""
         return f"{self.prefix}…{self.last_four}"
+
+
+def digest_of(secret: str) -> str:
+    """Return the digest to store and publish of a new secret, with the newest pepper."""
+    return digests_of(secret)[0]
+
+
+def digests_of(secret: str) -> list[str]:
+    """Return the digests of a secret with each pepper, the newest first."""
+    return [secret_form.digest(secret, pepper.encode()) for pepper in settings.CONFIG.key_peppers]
+
+
+def newest_pepper_id() -> str:
+    """Return the id of the pepper that `digest_of` uses."""
+    return secret_form.pepper_id(settings.CONFIG.key_peppers[0])

@@ -10,7 +10,7 @@ from django.utils.translation import gettext
 from control.accounts.models import User
 from control.accounts.notifications import SecurityEmail, notify
 from control.api_keys.models import ApiKey
-from control.db.states import CredentialState
+from control.db.models import CredentialState
 from control.organizations import selectors as tenants
 from control.permissions import Actor, Role
 

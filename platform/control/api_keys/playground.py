@@ -12,8 +12,13 @@ from django.utils import timezone
 
 from control.accounts.models import User
 from control.api_keys import selectors
-from control.api_keys.models import ApiKey, ApiKeyKind
-from control.api_keys.secrets import PREFIX_CHARACTERS, digest_of, newest_pepper_id
+from control.api_keys.models import (
+    PREFIX_CHARACTERS,
+    ApiKey,
+    ApiKeyKind,
+    digest_of,
+    newest_pepper_id,
+)
 from control.api_keys.services import record_key_created
 from control.feed.services import FeedRef, publish
 from control.organizations import selectors as tenants

@@ -7,8 +7,7 @@ from django.db.models import Count, Q, QuerySet
 
 from control.accounts.models import User
 from control.api_keys.models import ApiKey, ApiKeyKind, PreviousSecret
-from control.db.models import get_or_not_found
-from control.db.states import CredentialState, credentials_in
+from control.db.models import CredentialState, credentials_in, get_or_not_found
 from control.organizations.models import Organization, OrganizationStatus, Project
 
 

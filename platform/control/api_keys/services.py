@@ -11,11 +11,14 @@ from django.utils import timezone
 
 from control.api_keys import selectors
 from control.api_keys.models import (
+    PREFIX_CHARACTERS,
     SCOPES,
     ApiKey,
     ApiKeyKind,
     PreviousSecret,
     Scope,
+    digest_of,
+    newest_pepper_id,
     permissions_of,
 )
 from control.api_keys.notifications import (
@@ -23,10 +26,9 @@ from control.api_keys.notifications import (
     notify_key_revoked,
     notify_key_rotated,
 )
-from control.api_keys.secrets import PREFIX_CHARACTERS, digest_of, newest_pepper_id
 from control.audit import services as audit
+from control.db.models import CredentialState
 from control.db.row_changes import differences, plain_values, snapshot
-from control.db.states import CredentialState
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.feed.services import FeedRef, publish
 from control.organizations import selectors as tenants
@@ -144,7 +146,7 @@ def update_api_key(*, actor: Actor, key: ApiKey, **changes: Any) -> ApiKey:
     for field, value in new.items():
         setattr(key, field, value)
     key.save(update_fields=list(new))
-    record_key_event(actor, "api_key.updated", key, **differences(before, new))
+    audit.record_about(actor, "api_key.updated", key, **differences(before, new))
     publish([FeedRef("api_key", key.id)])
     return key
 
@@ -159,7 +161,7 @@ def set_key_limit(*, actor: Actor, key: ApiKey, spend_limit_nanos: int | None) -
     key.spend_limit_nanos = tenant_checks.spend_limit_nanos(spend_limit_nanos)
     key.save(update_fields=["spend_limit_nanos"])
     limit = differences({"spend_limit_nanos": before}, {"spend_limit_nanos": spend_limit_nanos})
-    record_key_event(actor, "api_key.limit_set", key, **limit)
+    audit.record_about(actor, "api_key.limit_set", key, **limit)
     limits = {limit_budget_id(key.id): key.spend_limit_nanos}
     limits_changed.send(ApiKey, limits=limits, now=timezone.now())
     publish([FeedRef("api_key", key.id)])
@@ -173,7 +175,7 @@ def revoke_key(*, actor: Actor, key: ApiKey) -> ApiKey:
     now = timezone.now()
     before, key.revoked_at = key.state(now), now
     key.save(update_fields=["revoked_at"])
-    record_key_event(actor, "api_key.revoked", key, name=key.name)
+    audit.record_about(actor, "api_key.revoked", key, name=key.name)
     notify_key_revoked(actor, key, before)
     publish([FeedRef("api_key", key.id)])
     return key
@@ -278,20 +280,7 @@ def get_user_key(actor: Actor, key: ApiKey) -> ApiKey:
 
 def record_key_created(actor: Actor, key: ApiKey) -> None:
     """Record a new key with all that was set."""
-    record_key_event(actor, "api_key.created", key, **snapshot(key, CREATED_FIELDS))
-
-
-def record_key_event(actor: Actor, action: str, key: ApiKey, **details: Any) -> None:
-    """Record an action on a key in the audit log."""
-    audit.record(
-        actor=actor,
-        action=action,
-        target_kind="api_key",
-        target_id=key.id,
-        target_name=str(key),
-        organization_id=key.organization_id,
-        details=details,
-    )
+    audit.record_about(actor, "api_key.created", key, **snapshot(key, CREATED_FIELDS))
 
 
 def issue_secret(key: ApiKey) -> str:
@@ -341,7 +330,7 @@ def rotate_key(
         {"secret": key.masked, "expires_at": key.expires_at},
     )
     ends = plain_values({"previous_secret_ends_at": ends_at})
-    record_key_event(actor, "api_key.rotated", key, **values, **ends)
+    audit.record_about(actor, "api_key.rotated", key, **values, **ends)
     notify_key_rotated(actor, key, maker)
     publish([FeedRef("api_key", key.id)])
     return key, secret
@@ -358,7 +347,7 @@ def revoke_previous_secrets(*, actor: Actor, key: ApiKey) -> ApiKey:
     if not ended:
         raise Conflict("The API key has no old secrets that still work.")
     PreviousSecret.objects.filter(key=key).delete()
-    record_key_event(
+    audit.record_about(
         actor, "api_key.previous_secrets_revoked", key, ended=[secret.masked for secret in ended]
     )
     publish([FeedRef("api_key", key.id)])

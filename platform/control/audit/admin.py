@@ -83,7 +83,6 @@ class AuditEventAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("Details"))
     def told(self, row: AuditEvent) -> dict[str, Any]:
-        """Return the details."""
         return names_of(row).details(row)
 
     @admin.display(description=_("Digest"))
@@ -105,7 +104,6 @@ class ChainVerificationAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("Faults"))
     def fault_count(self, row: ChainVerification) -> int:
-        """Return the number of faults."""
         return len(row.faults)
 
     @admin.display(description=_("Digest of the chain head"))

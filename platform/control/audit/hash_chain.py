@@ -14,7 +14,7 @@ import structlog
 from django.db import connection, transaction
 
 from control.audit.models import ChainLink, ChainVerification, UnchainedEvent
-from control.db.timeouts import UNLIMITED_TRANSACTION
+from control.db.privileges import UNLIMITED_TRANSACTION
 
 PAGE_DEEDS = 1_000
 FAULTS_MAX = 20
@@ -108,7 +108,6 @@ def _links(before: ChainHead, rows: Sequence[tuple[int, bytes]]) -> list[ChainLi
 
 
 def head() -> ChainHead:
-    """Return the chain head."""
     last = ChainLink.objects.order_by("-position").first()
     return ChainHead(last.position, bytes(last.digest)) if last else ChainHead(0, GENESIS)
 

@@ -14,7 +14,6 @@ from django.core.cache import cache
 from django.db import transaction
 from django.db.models import Model
 from django.http import HttpRequest, QueryDict
-from django.http.response import HttpResponseBase
 from django.urls import ResolverMatch
 
 from control.admin.base import operator
@@ -45,12 +44,10 @@ def listen() -> None:
     page_shown.connect(record_operator_views, dispatch_uid="control.audit.operator_access")
 
 
-def record_operator_views(
-    sender: object, request: HttpRequest, response: HttpResponseBase, **_: object
-) -> None:
-    """Record the tenants' rows that an operator was shown. A refused page showed nothing."""
+def record_operator_views(sender: object, request: HttpRequest, **_: object) -> None:
+    """Record the tenants' rows that an operator was shown."""
     page = request.resolver_match
-    if request.method != "GET" or response.status_code != 200 or page is None:
+    if page is None:
         return
     for view in [*_views_in_url(page), *views_in_query(request.GET)]:
         record_operator_view(operator(request), view, page=page.url_name or "")

@@ -94,13 +94,11 @@ class NameResolver:
                 self._names |= directory.names(references)
 
     def actor(self, event: AuditEvent) -> str:
-        """Return the name of the actor."""
         if event.actor_kind != PERSON:
             return event.actor_name
         return self._names.get(event.actor_id) or event.actor_name or ERASED
 
     def target(self, event: AuditEvent) -> str:
-        """Return the name of the target."""
         return str(self._named(event.target_name))
 
     def details(self, event: AuditEvent) -> dict[str, Any]:

@@ -51,6 +51,23 @@ def record(
     )
 
 
+def record_about(
+    actor: Actor, action: str, row: Any, target_kind: str = "", /, **details: Any
+) -> AuditEvent:
+    """Add an audit event about a row, named as `str` names it, in the log of its organization if it
+    belongs to one. Its kind is the noun that the action begins with, unless another is given."""
+    kind = target_kind or action.partition(".")[0]
+    return record(
+        actor=actor,
+        action=action,
+        target_kind=kind,
+        target_id=row.pk,
+        target_name=str(row),
+        organization_id=row.pk if kind == "organization" else getattr(row, "organization_id", ""),
+        details=details,
+    )
+
+
 @transaction.atomic
 def record_once_within(
     pause: timedelta, *, actor: Actor, action: str, target_id: str, **fields: Any

@@ -26,7 +26,6 @@ from control.admin.base import (
 from control.admin.decisions import Decision, decide
 from control.admin.fields import indented
 from control.catalog import selectors, services
-from control.catalog.failures import failures
 from control.catalog.fleet_status import fleet_status
 from control.catalog.models import Deployment, Model, QualityReport, ReplicaFailure, Variant
 from control.catalog.publication import Requirement, RequirementCode, requirements
@@ -68,7 +67,6 @@ class VariantInline(ReadOnlyInline):
 
     @admin.display(description=_("Size"))
     def size(self, row: Variant) -> str:
-        """Return the size of the weights."""
         return _size(row.size_bytes)
 
 
@@ -111,7 +109,6 @@ class ModelAdmin(VariantAdminMixin):
         return ("public_id", "task") if obj else ("default_variant",)
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> Model:
-        """Add a model."""
         return services.create_model(actor=actor, **_with_openness(values))
 
     def change_row(self, actor: Actor, row: Model, changes: dict[str, Any]) -> Model:
@@ -141,11 +138,9 @@ class VariantAdmin(VariantAdminMixin):
         return (*self.readonly_fields, *fixed)
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> Variant:
-        """Add a variant."""
         return services.create_variant(actor=actor, **values)
 
     def change_row(self, actor: Actor, row: Variant, changes: dict[str, Any]) -> Variant:
-        """Change a variant."""
         return services.update_variant(actor=actor, variant=row, changes=changes)
 
     @action(description=_("Publish for customers"), permissions=["publish"])
@@ -168,7 +163,6 @@ class VariantAdmin(VariantAdminMixin):
 
     @admin.display(description=_("Size"), ordering="size_bytes")
     def size(self, row: Variant) -> str:
-        """Return the size of the weights."""
         return _size(row.size_bytes)
 
     @admin.display(description=_("Accuracy"))
@@ -266,7 +260,6 @@ class QualityReportAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("Size"), ordering="size_bytes")
     def size(self, row: QualityReport) -> str:
-        """Return the size of the weights."""
         return _size(row.size_bytes)
 
     @admin.display(description=_("Full report"))
@@ -276,7 +269,6 @@ class QualityReportAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("By skill"))
     def by_skill(self, row: QualityReport) -> str:
-        """Return the scores by skill."""
         return skills_table(row)
 
 
@@ -333,11 +325,9 @@ class DeploymentAdmin(VariantAdminMixin):
         return (*self.readonly_fields, *(("variant",) if obj else ()))
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> Deployment:
-        """Add a deployment."""
         return services.create_deployment(actor=actor, **values)
 
     def change_row(self, actor: Actor, row: Deployment, changes: dict[str, Any]) -> Deployment:
-        """Change a deployment."""
         return services.update_deployment(actor=actor, deployment=row, changes=changes)
 
     @admin.display(description=_("State"))
@@ -352,7 +342,6 @@ class DeploymentAdmin(VariantAdminMixin):
 
     @admin.display(description=_("Replicas"))
     def replicas(self, row: Deployment) -> str:
-        """Return each replica with its state."""
         lines = (
             (each.replica_id, each.state, each.progress or each.reason)
             for each in fleet_status().of(row.id)
@@ -369,7 +358,7 @@ class DeploymentAdmin(VariantAdminMixin):
                 each.replica_id,
                 each.reason,
             )
-            for each in failures(row)[:FAILURES_SHOWN]
+            for each in selectors.failures(row)[:FAILURES_SHOWN]
         )
         return format_html_join("", FAILURE, lines) or gettext("none")
 

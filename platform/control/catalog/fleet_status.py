@@ -25,7 +25,6 @@ class FleetStatus:
     is_down: bool = False
 
     def of(self, deployment_id: str) -> list[ReplicaRecord]:
-        """Return the replicas of a deployment."""
         return [each for each in self.replicas if each.deployment_id == deployment_id]
 
     def summary(self, deployment_id: str) -> str:

@@ -24,22 +24,18 @@ SECONDS_BOUNDS = [MinValueValidator(0.0), MaxValueValidator(10.0**7)]
 
 
 def new_model_id() -> str:
-    """Return a new id of a model."""
     return new_id("mdl")
 
 
 def new_variant_id() -> str:
-    """Return a new id of a variant."""
     return new_id("var")
 
 
 def new_report_id() -> str:
-    """Return a new id of a quality report."""
     return new_id("qual")
 
 
 def new_deployment_id() -> str:
-    """Return a new id of a deployment."""
     return new_id("dep")
 
 

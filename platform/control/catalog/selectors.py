@@ -2,7 +2,7 @@
 
 from django.db.models import Prefetch, Q, QuerySet
 
-from control.catalog.models import Deployment, Model, QualityReport, Variant
+from control.catalog.models import Deployment, Model, QualityReport, ReplicaFailure, Variant
 from control.db.models import get_or_not_found
 from control.organizations.models import Organization
 
@@ -50,7 +50,6 @@ def model(model_id: str) -> Model:
 
 
 def model_by_public_id(public_id: str) -> Model | None:
-    """Return a model by its public id."""
     return models().filter(public_id=public_id).first()
 
 
@@ -105,3 +104,9 @@ def locked_deployment(deployment_id: str) -> Deployment:
     """Return a deployment with its row locked. Raises ObjectNotFound."""
     rows = Deployment.objects.select_for_update(of=("self",), no_key=True)
     return get_or_not_found(rows.select_related("variant__model"), "deployment", id=deployment_id)
+
+
+def failures(deployment: Deployment | None = None) -> QuerySet[ReplicaFailure]:
+    """Return the failures of a deployment's replicas, or all of them, the newest first."""
+    found = ReplicaFailure.objects.select_related("deployment__variant__model")
+    return found if deployment is None else found.filter(deployment=deployment)

@@ -1,22 +1,36 @@
-"""Operators' changes to the catalog: one transaction each, published at once."""
+"""Changes to the catalog: those of operators, one transaction each and published at once, and what
+the fleet says of replicas that failed, which it forgets within minutes."""
 
 import json
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
+import structlog
 from django.db import transaction
+from django.dispatch import Signal
 from django.utils import timezone
 
 from control.audit import services as audit
 from control.catalog import selectors
 from control.catalog.feed import deployment_record, model_record
-from control.catalog.models import Deployment, Model, QualityReport, Task, Variant
+from control.catalog.fleet_status import fleet_status
+from control.catalog.models import (
+    FAILURE_REASON_MAX,
+    Deployment,
+    Model,
+    QualityReport,
+    ReplicaFailure,
+    Task,
+    Variant,
+)
 from control.catalog.publication import missing_requirements, require_publishable
 from control.db.row_changes import apply_changes, create_row, snapshot
 from control.errors import Conflict, InvalidValue
 from control.feed.services import publish
 from control.permissions import Actor, Permission, require_operator
+from serving.contract.codec import storable
 
 MODEL_FIELDS = frozenset({"name", "description", "organization_ids"})
 CREATED_MODEL_FIELDS = MODEL_FIELDS | {"public_id", "task"}
@@ -39,6 +53,12 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 NOT_PUBLISHED = frozenset({"hourly_cost_nanos"})
 """Fields of a deployment that the data plane does not get."""
+FAILURES_KEPT = timedelta(days=90)
+replica_failed = Signal()
+"""Sent once for each failure, in the transaction that keeps it, with `failure` (ReplicaFailure) and
+`now`."""
+
+logger = structlog.get_logger(__name__)
 
 
 @transaction.atomic
@@ -61,7 +81,7 @@ def create_model(
         organization_ids=organization_ids,
     )
     create_row(model)
-    _record(actor, "model.created", model, **snapshot(model, CREATED_MODEL_FIELDS))
+    audit.record_about(actor, "model.created", model, **snapshot(model, CREATED_MODEL_FIELDS))
     return model
 
 
@@ -74,7 +94,7 @@ def update_model(*, actor: Actor, model: Model, changes: Mapping[str, Any]) -> M
     _require_fields(fields, MODEL_FIELDS)
     model = selectors.locked_model(model.id)
     if differences := apply_changes(model, fields):
-        _record(actor, "model.updated", model, **differences)
+        audit.record_about(actor, "model.updated", model, **differences)
         publish(model_record(variant) for variant in selectors.variants(model))
     if (variant := changes.get("default_variant")) is not None:
         model = set_default_variant(actor=actor, model=model, variant=variant)
@@ -91,7 +111,7 @@ def set_default_variant(*, actor: Actor, model: Model, variant: Variant) -> Mode
     if variant.model_id != model.id or variant.published_at is None:
         raise Conflict(f"{variant} is not a published variant of {model}.", param="default_variant")
     if differences := apply_changes(model, {"default_variant": variant}):
-        _record(actor, "model.default_variant_set", model, **differences)
+        audit.record_about(actor, "model.default_variant_set", model, **differences)
         publish(model_record(each) for each in selectors.variants(model))
     return model
 
@@ -103,7 +123,9 @@ def create_variant(*, actor: Actor, model: Model, precision: str, **fields: Any)
     _require_fields(fields, VARIANT_FIELDS | {"parent"})
     variant = Variant(model=model, precision=precision, **fields)
     create_row(variant)
-    _record(actor, "variant.created", variant, **snapshot(variant, CREATED_VARIANT_FIELDS))
+    audit.record_about(
+        actor, "variant.created", variant, **snapshot(variant, CREATED_VARIANT_FIELDS)
+    )
     return variant
 
 
@@ -114,7 +136,7 @@ def update_variant(*, actor: Actor, variant: Variant, changes: Mapping[str, Any]
     _require_fields(changes, VARIANT_FIELDS)
     variant = selectors.locked_variant(variant.id)
     if differences := apply_changes(variant, changes):
-        _record(actor, "variant.updated", variant, **differences)
+        audit.record_about(actor, "variant.updated", variant, **differences)
         deployments = selectors.deployments(variant)
         publish([model_record(variant), *(deployment_record(each) for each in deployments)])
     return variant
@@ -127,7 +149,9 @@ def record_quality(*, actor: Actor, variant: Variant, document: dict[str, Any]) 
     require_operator(actor, Permission.CATALOG_WRITE)
     report = QualityReport(variant=variant, document=document, **quality_columns(document))
     create_row(report)
-    _record(actor, "variant.quality_recorded", variant, report=report.id, accuracy=report.accuracy)
+    audit.record_about(
+        actor, "variant.quality_recorded", variant, report=report.id, accuracy=report.accuracy
+    )
     return report
 
 
@@ -151,7 +175,7 @@ def publish_variant(*, actor: Actor, variant: Variant, override_reason: str = ""
     variant.model = model
     waived = [each.code for each in missing]
     details = {"missing": waived, "override_reason": override_reason} if waived else {}
-    _record(actor, "variant.published", variant, **details)
+    audit.record_about(actor, "variant.published", variant, **details)
     publish([model_record(variant)])
     return variant
 
@@ -165,7 +189,7 @@ def withdraw_variant(*, actor: Actor, variant: Variant) -> Variant:
     if variant.is_default:
         raise Conflict(f"{variant} is the default variant. Choose another default first.")
     if apply_changes(variant, {"published_at": None}):
-        _record(actor, "variant.withdrawn", variant)
+        audit.record_about(actor, "variant.withdrawn", variant)
         publish([model_record(variant)])
     return variant
 
@@ -178,7 +202,7 @@ def create_deployment(*, actor: Actor, variant: Variant, **fields: Any) -> Deplo
     deployment = Deployment(variant=variant, **fields)
     create_row(deployment)
     values = snapshot(deployment, DEPLOYMENT_FIELDS | {"variant"})
-    _record(actor, "deployment.created", deployment, **values)
+    audit.record_about(actor, "deployment.created", deployment, **values)
     publish([deployment_record(deployment)])
     return deployment
 
@@ -195,7 +219,7 @@ def update_deployment(
     _require_fields(changes, DEPLOYMENT_FIELDS)
     deployment = selectors.locked_deployment(deployment.id)
     if differences := apply_changes(deployment, changes):
-        _record(actor, "deployment.updated", deployment, **differences)
+        audit.record_about(actor, "deployment.updated", deployment, **differences)
         if not differences["after"].keys() <= NOT_PUBLISHED:
             publish([deployment_record(deployment)])
     return deployment
@@ -213,19 +237,6 @@ def _require_fields(changes: Mapping[str, Any], fields: frozenset[str]) -> None:
     for field in changes:
         if field not in fields:
             raise InvalidValue(f"{field} cannot be set.", param=field, code="unknown_parameter")
-
-
-def _record(
-    actor: Actor, action: str, target: Model | Variant | Deployment, **details: Any
-) -> None:
-    audit.record(
-        actor=actor,
-        action=action,
-        target_kind=action.partition(".")[0],
-        target_id=target.id,
-        target_name=str(target),
-        details=details,
-    )
 
 
 class QualityScore(msgspec.Struct, frozen=True):
@@ -276,3 +287,46 @@ def quality_columns(document: dict[str, Any]) -> dict[str, Any]:
             for skill, score in report.accuracy.by_skill.items()
         ],
     }
+
+
+def note_failures(*, now: datetime) -> int:
+    """Keep each failure that the fleet reports and is not known yet; return how many."""
+    ReplicaFailure.objects.filter(noticed_at__lt=now - FAILURES_KEPT).delete()
+    failed = [each for each in fleet_status().replicas if each.state == "failed"]
+    known = set(
+        Deployment.objects.filter(id__in={each.deployment_id for each in failed}).values_list(
+            "id", flat=True
+        )
+    )
+    return sum(
+        _note_failure(
+            ReplicaFailure(
+                replica_id=each.replica_id,
+                deployment_id=each.deployment_id,
+                reason=storable(each.reason)[:FAILURE_REASON_MAX],
+                started_at=each.started_at,
+                noticed_at=now,
+            )
+        )
+        for each in failed
+        if each.deployment_id in known
+    )
+
+
+@transaction.atomic
+def _note_failure(failure: ReplicaFailure) -> bool:
+    """Keep a failure, unless it is known; tell whether it is new."""
+    fields = ("deployment_id", "reason", "started_at", "noticed_at")
+    values = {field: getattr(failure, field) for field in fields}
+    kept, is_new = ReplicaFailure.objects.get_or_create(
+        replica_id=failure.replica_id, defaults=values
+    )
+    if is_new:
+        logger.warning(
+            "replica_failure_noted",
+            replica_id=kept.replica_id,
+            deployment_id=kept.deployment_id,
+            reason=kept.reason,
+        )
+        replica_failed.send(ReplicaFailure, failure=kept, now=kept.noticed_at)
+    return is_new

@@ -13,7 +13,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminEmailInputWidget, UnfoldAdminTextInputWidget
 
-from control.accounts.selectors import locked_user, user_by_email
+from control.accounts.models import locked_user, user_by_email
 from control.admin.base import OperatorAdmin, operator, row_url
 from control.api.streaming import whole_export
 from control.data_requests import services
@@ -104,7 +104,6 @@ class DataSubjectRequestAdmin(OperatorAdmin):
         )
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> DataSubjectRequest:
-        """Create the request."""
         user = user_by_email(values["email"])
         if user is None or actor.user_id is None:
             raise ObjectNotFound(gettext("No user has this email."))

@@ -12,8 +12,7 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 
-from control.accounts.models import User
-from control.accounts.selectors import locked_user
+from control.accounts.models import User, locked_user
 from control.api_keys.selectors import active_keys_of
 from control.audit import services as audit
 from control.data_requests.inventory import (

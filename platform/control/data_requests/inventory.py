@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from allauth.account.models import EmailAddress
 from django.apps import apps
 from django.contrib.sessions.models import Session
-from django.db.models import Model, QuerySet
+from django.db.models import Max, Model, Q, QuerySet
 
-from control.accounts.addresses import sent_to
-from control.accounts.models import User
+from control.accounts.models import FormerAddress, User
 from control.mail.delivery import message_id
 from control.mail.models import StoredEmail
 from control.mail.services import KIND as MAIL
@@ -157,16 +157,34 @@ def sessions(person: User, now: datetime) -> list[Session]:
 
 def invitations(person: User) -> list[QuerySet[Invitation] | QuerySet[OperatorInvitation]]:
     """Return the organization and operator invitations to a person's addresses."""
-    is_theirs = sent_to(person, "email", "created_at")
+    is_theirs = _sent_to(person, "email", "created_at")
     return [Invitation.objects.filter(is_theirs), OperatorInvitation.objects.filter(is_theirs)]
 
 
 def outbox_mails(person: User) -> QuerySet[OutboxMessage]:
     """Return the emails to a person that are pending, or kept for a while after delivery."""
-    return OutboxMessage.objects.filter(sent_to(person, "payload__to", "created_at"), kind=MAIL)
+    return OutboxMessage.objects.filter(_sent_to(person, "payload__to", "created_at"), kind=MAIL)
 
 
 def stored_emails(person: User) -> QuerySet[StoredEmail]:
     """Return the emails to a person in the platform's own mailbox."""
     ids = [message_id(each.kind, each.key) for each in outbox_mails(person).only("kind", "key")]
     return StoredEmail.objects.filter(message_id__in=ids)
+
+
+def _sent_to(person: User, address: str, time: str) -> Q:
+    """Return the filter of rows that were sent to a person, by the lookups of a row's address and
+    time: to an address that they proved or signed up with, while they held it."""
+    emails = EmailAddress.objects.filter(user=person, verified=True).values_list("email", flat=True)
+    present = {person.email, *(each.lower() for each in emails)}
+    held = [(email, None) for email in sorted(present)]
+    former = FormerAddress.objects.filter(user=person).values_list("email", "until")
+    is_theirs = Q(pk__in=[])
+    for email, until in (*held, *former):
+        others = FormerAddress.objects.filter(email=email).exclude(user=person)
+        others = others.filter(until__lte=until) if until else others
+        since = others.aggregate(since=Max("until"))["since"]
+        piece = Q(**{f"{address}__iexact": email})
+        piece &= Q(**{f"{time}__gt": since}) if since else Q()
+        is_theirs |= piece & (Q(**{f"{time}__lte": until}) if until else Q())
+    return is_theirs

@@ -14,7 +14,6 @@ EXPORT_RETENTION = timedelta(days=7)
 
 
 def new_data_request_id() -> str:
-    """Return a new request id."""
     return new_id("dreq")
 
 

@@ -9,8 +9,7 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from control.accounts.models import User
-from control.accounts.selectors import locked_user
+from control.accounts.models import User, locked_user
 from control.audit import services as audit
 from control.data_requests.erasure import consequences, erase, obstacles
 from control.data_requests.export import write_export

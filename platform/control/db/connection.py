@@ -1,15 +1,22 @@
-"""Connections to PostgreSQL. Each one uses every setting of its URL, including TLS.
+"""Connections to PostgreSQL and their pools. Each one uses every setting of its URL, including TLS.
+
+Each kind of work has its own pool, so that requests of gateways and the fleet never wait for a
+connection that customers' requests hold.
 
 `TimeoutConnection` does not wait forever: a database that is paused, or whose machine is gone,
 accepts bytes and never responds, and no server-side timeout ends that.
 """
 
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any, ClassVar
 
 import psycopg
 from django.db import connections
 from psycopg.abc import RV, PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg_pool import ConnectionPool
 
 CHECK_SECONDS = 0.5
 """The time that the pool's health check of a connection may take. A request that finds the pool
@@ -18,6 +25,12 @@ within 3 s, even on a busy machine."""
 
 OF_DJANGO = frozenset({"cursor_factory", "context", "prepare_threshold"})
 """Parameters that Django passes to psycopg besides the URL: how rows are made."""
+CUSTOMERS, GATEWAYS = "customers", "gateways"
+POOLS: dict[str, dict[str, ConnectionPool]] = defaultdict(dict)
+"""Pools by kind of work, then by Django's database alias; each as large as the settings say."""
+kind_of_work: ContextVar[str] = ContextVar("kind_of_work", default=CUSTOMERS)
+
+Application = Callable[..., Awaitable[None]]
 
 
 def connect(
@@ -84,3 +97,27 @@ class TimeoutConnection(psycopg.Connection[Any]):
             self.pgconn.finish()
             message = f"no answer from the database in {timeout_seconds:g} s"
             raise psycopg.OperationalError(message) from error
+
+
+def give_back_connections() -> None:
+    """Give back this thread's connections, except one with an open transaction."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close()
+
+
+def pool_stats() -> dict[str, dict[str, int]]:
+    """Return psycopg's pool statistics by kind of work; none for a pool that is not used yet."""
+    unused: dict[str, int] = {}
+    pools = {work: POOLS[work].get("default") for work in (CUSTOMERS, GATEWAYS)}
+    return {work: pool.get_stats() if pool else unused for work, pool in pools.items()}
+
+
+def for_gateways(application: Application) -> Application:
+    """Return an ASGI application whose requests use the gateways' pool."""
+
+    async def respond(*arguments: Any) -> None:
+        kind_of_work.set(GATEWAYS)  # for this request's task and the threads that it calls
+        await application(*arguments)
+
+    return respond

@@ -38,6 +38,11 @@ TIMEOUT_SECONDS = {
     "transaction_timeout": 60,  # PostgreSQL 17 and later
 }
 """Timeouts that end an application session which blocks others; the owner has none."""
+UNLIMITED_TRANSACTION = """
+SELECT set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout'
+"""
+"""Lifts the time limit of the open transaction. PostgreSQL has one from version 17 on; before, the
+statement does nothing."""
 UNSET = """
 /* Which limits a new session like this one has not. */
 SELECT current_database(), name FROM pg_settings WHERE name = ANY(%s) AND reset_val = '0'

@@ -69,11 +69,9 @@ class UsageTierAdmin(OperatorAdmin):
 
     @admin.display(description=_("Organizations"), ordering="standing_count")
     def organizations(self, tier: Any) -> int:
-        """Return the number of organizations in the tier."""
         return int(tier.standing_count)
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> UsageTier:
-        """Add a tier."""
         return rate_limits.create_usage_tier(
             actor=actor,
             name=values["name"],
@@ -83,7 +81,6 @@ class UsageTierAdmin(OperatorAdmin):
         )
 
     def change_row(self, actor: Actor, row: UsageTier, changes: dict[str, Any]) -> UsageTier:
-        """Change a tier."""
         return rate_limits.change_usage_tier(actor=actor, tier=row, changes=changes)
 
     def save_formset(

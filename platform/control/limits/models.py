@@ -26,7 +26,6 @@ RATE_LIMIT_FIELDS = (
 
 
 def new_usage_tier_id() -> str:
-    """Return a new id of a usage tier."""
     return new_id("tier")
 
 

@@ -185,7 +185,7 @@ def create_usage_tier(
     _check_free(tier)
     _set(tier, figures)
     tier.save(force_insert=True)
-    _record(actor, "usage_tier.created", "limit_tier", tier, after=_snapshot(tier))
+    audit.record_about(actor, "usage_tier.created", tier, "limit_tier", after=_snapshot(tier))
     publish([usage_tier_record(tier)])
     return tier
 
@@ -203,7 +203,10 @@ def change_usage_tier(*, actor: Actor, tier: UsageTier, changes: Mapping[str, An
     _check_free(tier)
     _set(tier, {name: changes[name] for name in RATE_LIMIT_FIELDS if name in changes})
     tier.save()
-    _record(actor, "usage_tier.updated", "limit_tier", tier, before=before, after=_snapshot(tier))
+    audit.record_about(
+        actor, "usage_tier.updated", tier, "limit_tier",
+        before=before, after=_snapshot(tier),
+    )  # fmt: skip
     publish([usage_tier_record(tier)])
     return tier
 
@@ -221,8 +224,8 @@ def set_usage_tier_model_limit(
     before = None if row.pk is None else _figures(row)
     _put_or_remove(row, figures)
     after = None if figures is None else _figures(row)
-    _record(
-        actor, "usage_tier.model_limit_set", "limit_tier", tier,
+    audit.record_about(
+        actor, "usage_tier.model_limit_set", tier, "limit_tier",
         model=model.public_id, before=before, after=after,
     )  # fmt: skip
     publish([usage_tier_record(tier)])
@@ -246,8 +249,8 @@ def set_rate_limit_override(
     before = None if row.pk is None else _figures(row)
     _put_or_remove(row, figures)
     after = None if figures is None else _figures(row)
-    _record(
-        actor, "organization.rate_limits_updated", "organization", organization, organization.id,
+    audit.record_about(
+        actor, "organization.rate_limits_updated", organization,
         model=model and model.public_id, before=before, after=after,
     )  # fmt: skip
     publish([FeedRef("organization", organization.id)])
@@ -269,8 +272,8 @@ def set_own_limits(
     _set(row, figures)
     row.save()
     kind = "project" if isinstance(owner, Project) else "api_key"
-    _record(
-        actor, f"{kind}.rate_limits_set", kind, owner, organization.id,
+    audit.record_about(
+        actor, f"{kind}.rate_limits_set", owner,
         before=before, after=_figures(row),
     )  # fmt: skip
     publish([FeedRef(kind, owner.id)])
@@ -332,25 +335,6 @@ def _snapshot(tier: UsageTier) -> dict[str, Any]:
         "paid_min_nanos": tier.paid_min_nanos,
         "service_tiers": tier.service_tiers,
     } | _figures(tier)
-
-
-def _record(
-    actor: Actor,
-    action: str,
-    target_kind: str,
-    target: UsageTier | Organization | Project | ApiKey,
-    organization_id: str = "",
-    **details: Any,
-) -> None:
-    audit.record(
-        actor=actor,
-        action=action,
-        target_kind=target_kind,
-        target_id=target.id,
-        target_name=str(target),
-        organization_id=organization_id,
-        details=details,
-    )
 
 
 @dataclass(slots=True)

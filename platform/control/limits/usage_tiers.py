@@ -74,18 +74,13 @@ def _set_tier(organization: Organization, now: datetime, paid_nanos: int | None 
     before, has_moved = status.tier, status.tier != due
     if has_moved:
         status.tier, status.since = due, now
-        audit.record(
-            actor=PLATFORM,
-            action="organization.usage_tier_changed",
-            target_kind="organization",
-            target_id=organization.id,
-            target_name=organization.name,
-            organization_id=organization.id,
-            details={
-                "before": {"usage_tier": before and before.name},
-                "after": {"usage_tier": due and due.name},
-                "paid_nanos": status.paid_nanos,
-            },
+        audit.record_about(
+            PLATFORM,
+            "organization.usage_tier_changed",
+            organization,
+            before={"usage_tier": before and before.name},
+            after={"usage_tier": due and due.name},
+            paid_nanos=status.paid_nanos,
         )
     status.save()
     return has_moved

@@ -86,7 +86,6 @@ class OperatorsAdmin(OwnersAdmin):
         description=_("Remove operator: access to the admin ends at once"), permissions=["change"]
     )
     def dismiss(self, request: HttpRequest, queryset: QuerySet[Operator]) -> None:
-        """Remove the operators."""
         self.carry_out(
             request, queryset, _("%(row)s is no longer an operator."),
             lambda actor, row: remove_operator(actor=actor, user=row),
@@ -116,12 +115,10 @@ class OperatorInvitationAdmin(OwnersAdmin):
         return obj is None and super().has_change_permission(request)
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> OperatorInvitation:
-        """Invite an operator."""
         return invite_operator(actor=actor, **values)[0]
 
     @admin.action(description=_("Withdraw"), permissions=["change"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[OperatorInvitation]) -> None:
-        """Revoke the invitations."""
         self.carry_out(
             request, queryset, _("%(row)s is withdrawn."),
             lambda actor, row: revoke_operator_invitation(actor=actor, invitation=row),
@@ -205,7 +202,6 @@ class OperatorTokenAdmin(OperatorAdmin):
         description=_("Revoke: scripts that use the token stop working"), permissions=["revoke"]
     )
     def revoke(self, request: HttpRequest, queryset: QuerySet[OperatorToken]) -> None:
-        """Revoke the tokens."""
         self.carry_out(
             request, queryset, _("%(row)s is revoked."),
             lambda actor, row: revoke_operator_token(actor=actor, token=row),

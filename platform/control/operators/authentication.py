@@ -8,9 +8,8 @@ from rest_framework.request import Request
 
 from control.api.operator_views import OperatorPrincipal
 from control.operators.models import OperatorToken
-from control.operators.secrets import digests_of, is_well_formed
 from control.operators.selectors import token_by_digests
-from control.operators.services import record_token_use
+from control.operators.services import digests_of, is_well_formed, record_token_use
 from control.permissions import Actor
 from control.request_context import bind_log_ids
 

@@ -15,12 +15,13 @@ from control.accounts.models import (
     OPERATOR_ROLES,
     User,
 )
-from control.db.models import ID_MAX, new_id
-from control.db.states import (
+from control.db.models import (
+    ID_MAX,
     CredentialState,
     InvitationState,
     credential_state,
     invitation_state,
+    new_id,
 )
 from control.permissions import OPERATOR_PERMISSIONS, OperatorRole, Permission
 
@@ -31,12 +32,10 @@ TOKEN_PERMISSIONS = [
 
 
 def new_operator_invitation_id() -> str:
-    """Return a fresh id of an operator invitation."""
     return new_id("opinv")
 
 
 def new_operator_token_id() -> str:
-    """Return a fresh id of an operator token."""
     return new_id("optok")
 
 

@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 
 from control.accounts.models import User
 from control.audit.pseudonyms import NameDirectory
-from control.db.states import CredentialState
+from control.db.models import CredentialState
 from control.operators.models import OperatorInvitation, OperatorToken
 from control.permissions import OPERATOR_PERMISSIONS, Permission, operator_can
 

@@ -1,5 +1,9 @@
 """Invite, change and remove operators, and create and revoke their tokens. The platform always
-keeps at least one owner."""
+keeps at least one owner.
+
+The secret of a token is `pen_op_`, 30 base62 characters and a checksum of 6. Only its digest is
+stored, with the peppers of API keys.
+"""
 
 import secrets
 from collections.abc import Collection
@@ -7,34 +11,41 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
-from django.core.validators import validate_email
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from control.accounts.models import User
+from control.accounts.models import User, locked_user, user_by_email
 from control.accounts.notifications import SecurityEmail, notify
-from control.accounts.selectors import locked_user, user_by_email
 from control.audit import services as audit
+from control.db.models import CredentialState, InvitationState
 from control.db.row_changes import snapshot
-from control.db.states import CredentialState, InvitationState
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.mail.services import absolute, send_mail
 from control.operators.models import TOKEN_PERMISSIONS, OperatorInvitation, OperatorToken
-from control.operators.secrets import SHOWN_CHARACTERS, digests_of, make_secret
 from control.operators.selectors import (
     invitation_by_digest,
     locked_invitation,
     open_invitations,
     operators,
 )
-from control.organizations.members import invitation_digest, require_acceptable
+from control.organizations.members import invitation_digest, require_acceptable, require_email
 from control.organizations.validators import name as checked_name
 from control.permissions import Actor, OperatorRole, Permission, require_operator
-from serving.contract.key import pepper_id
+from serving.contract.key import (
+    BASE62,
+    CHECKSUM_CHARACTERS,
+    RANDOM_CHARACTERS,
+    checksum,
+    digest,
+    pepper_id,
+)
 
 INVITATION_DAYS = 2
+PREFIX = "pen_op_"
+LENGTH = len(PREFIX) + RANDOM_CHARACTERS + CHECKSUM_CHARACTERS
+SHOWN_CHARACTERS = len(PREFIX) + 4
+"""The length of a secret's beginning that is kept, to recognize it by."""
 TOKEN_USE_INTERVAL = timedelta(minutes=5)
 """The shortest time between two updates of a token's `last_used_at`."""
 
@@ -48,7 +59,7 @@ def invite_operator(*, actor: Actor, email: str, role: str) -> tuple[OperatorInv
     require_operator(actor, Permission.OPERATORS_WRITE)
     _check_role(role)
     email = email.strip().lower()
-    _check_email(email)
+    require_email(email)
     user = user_by_email(email)
     if user is not None and user.operator_role:
         raise Conflict(f"{email} is already an operator.", param="email")
@@ -271,13 +282,6 @@ def _check_role(role: str) -> None:
         raise InvalidValue(f"role must be one of {', '.join(OperatorRole)}.", param="role")
 
 
-def _check_email(email: str) -> None:
-    try:
-        validate_email(email)
-    except ValidationError as error:
-        raise InvalidValue("email must be an email address.", param="email") from error
-
-
 def _record(
     actor: Actor,
     action: str,
@@ -293,3 +297,21 @@ def _record(
         target_name=str(target) if isinstance(target, OperatorToken) else target.email,
         details=details,
     )
+
+
+def make_secret() -> str:
+    """Return a new secret of a token."""
+    body = PREFIX + "".join(secrets.choice(BASE62) for _ in range(RANDOM_CHARACTERS))
+    return body + checksum(body)
+
+
+def is_well_formed(secret: str) -> bool:
+    """Return whether a text has the form of a secret and the right checksum."""
+    body, check = secret[:-CHECKSUM_CHARACTERS], secret[-CHECKSUM_CHARACTERS:]
+    has_form = len(secret) == LENGTH and secret.startswith(PREFIX)
+    return has_form and secret.isascii() and checksum(body) == check
+
+
+def digests_of(secret: str) -> list[str]:
+    """Return the digests of a secret with each pepper, the newest first."""
+    return [digest(secret, pepper.encode()) for pepper in settings.CONFIG.key_peppers]

@@ -37,9 +37,9 @@ from control.organizations.services import (
     resume_organization,
     set_organization_terms,
     suspend_organization,
+    suspension_effects,
 )
 from control.organizations.signals import limit_previewed
-from control.organizations.suspension import suspension_effects
 from control.permissions import Actor, Permission, operator_can
 
 LIMIT = _("Spending limit per month")

@@ -17,7 +17,7 @@ from control.audit.api import AuditEventFilterSerializer, AuditEventSerializer
 from control.audit.models import AuditEvent
 from control.audit.pseudonyms import NameResolver
 from control.audit.selectors import all_events as audit_events
-from control.db.states import InvitationState
+from control.db.models import InvitationState
 from control.organizations import selectors
 from control.organizations.access import get_access, get_user, organization_of_key
 from control.organizations.deletion import delete_organization, preview_deletion

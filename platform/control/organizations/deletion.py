@@ -51,15 +51,10 @@ def delete_organization(*, actor: Actor, organization: Organization, name: str) 
     now = timezone.now()
     members = selectors.members(organization).count()
     ended = _end(organization, now)
-    audit.record(
-        actor=actor,
-        action="organization.deleted",
-        target_kind="organization",
-        target_id=organization.id,
-        target_name=organization.name,
-        organization_id=organization.id,
-        details={"name": organization.name, "members": members, "ended_count": len(ended)},
-    )
+    audit.record_about(
+        actor, "organization.deleted", organization,
+        name=organization.name, members=members, ended_count=len(ended),
+    )  # fmt: skip
     publish([FeedRef("organization", organization.id), *ended])
     return organization
 

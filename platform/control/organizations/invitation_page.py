@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from control.accounts.models import User
-from control.db.states import InvitationState
+from control.db.models import InvitationState
 
 TEMPLATE = "allauth/layouts/invitation.html"
 

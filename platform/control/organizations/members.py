@@ -14,8 +14,8 @@ from django.utils.translation import gettext, ngettext
 from control.accounts.models import User
 from control.accounts.notifications import SecurityEmail, notify
 from control.audit import services as audit
+from control.db.models import InvitationState
 from control.db.row_changes import plain_values
-from control.db.states import InvitationState
 from control.errors import Conflict, InvalidValue, ObjectNotFound
 from control.feed.services import FeedRef, publish
 from control.mail.services import absolute, send_mail
@@ -59,7 +59,7 @@ def _create_invitation(
 ) -> tuple[Invitation, str]:
     _require_for_role(actor, organization, role)
     organization = selectors.locked_organization(organization.id)
-    _check_email(email)
+    require_email(email)
     if selectors.is_member(organization, email):
         raise Conflict(f"{email} is already a member.", param="email")
     now = timezone.now()
@@ -326,7 +326,8 @@ def _keep_an_owner(membership: Membership) -> None:
         raise Conflict("An organization needs an owner. Make another member an owner first.")
 
 
-def _check_email(email: str) -> None:
+def require_email(email: str) -> None:
+    """Raise InvalidValue for what is no email address."""
     try:
         validate_email(email)
     except ValidationError as error:

@@ -10,8 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import EMAIL_MAX, NAME_MAX, User
-from control.db.models import ID_MAX, new_id
-from control.db.states import InvitationState, invitation_state
+from control.db.models import ID_MAX, InvitationState, invitation_state, new_id
 from control.forms import REASON_MAX
 from control.permissions import Role
 
@@ -20,7 +19,6 @@ WEIGHT_MAX = 10**9
 
 
 def new_organization_id() -> str:
-    """Return a fresh organization id."""
     return new_id("org")
 
 
@@ -30,17 +28,14 @@ def new_cache_salt_id() -> str:
 
 
 def new_project_id() -> str:
-    """Return a fresh project id."""
     return new_id("proj")
 
 
 def new_membership_id() -> str:
-    """Return a fresh membership id."""
     return new_id("mem")
 
 
 def new_invitation_id() -> str:
-    """Return a fresh invitation id."""
     return new_id("inv")
 
 
@@ -143,7 +138,6 @@ class Project(models.Model):
 
     @property
     def is_archived(self) -> bool:
-        """Whether the project is archived."""
         return self.archived_at is not None
 
 

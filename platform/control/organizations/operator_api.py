@@ -15,7 +15,7 @@ from control.forms import REASON_MAX
 from control.organizations import selectors, services
 from control.organizations.members import invite_member
 from control.organizations.models import Organization, OrganizationStatus
-from control.organizations.suspension import suspension_effects
+from control.organizations.services import suspension_effects
 from control.permissions import Permission, Role
 
 TERMS = ("billing_mode", "spend_limit_nanos", "weight")

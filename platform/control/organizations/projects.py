@@ -1,7 +1,7 @@
 """Create, change, archive and restore projects."""
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import cast
 
 from django.db import transaction
 from django.utils import timezone
@@ -41,7 +41,7 @@ def create_project(
         spend_limit_nanos=validators.spend_limit_nanos(spend_limit_nanos),
         allowed_origins=validators.origins(allowed_origins),
     )
-    _record(actor, "project.created", project, **snapshot(project, CREATED_FIELDS))
+    audit.record_about(actor, "project.created", project, **snapshot(project, CREATED_FIELDS))
     publish([FeedRef("project", project.id)])
     return project
 
@@ -54,7 +54,7 @@ def rename_project(*, actor: Actor, project: Project, name: str) -> Project:
     project = _active(organization, project)
     before, project.name = project.name, _free_name(organization, name, project.name)
     project.save(update_fields=["name"])
-    _record(
+    audit.record_about(
         actor, "project.renamed", project, **differences({"name": before}, {"name": project.name})
     )
     return project
@@ -69,7 +69,7 @@ def set_project_limit(*, actor: Actor, project: Project, spend_limit_nanos: int 
     project.spend_limit_nanos = validators.spend_limit_nanos(spend_limit_nanos)
     project.save(update_fields=["spend_limit_nanos"])
     limit = differences({"spend_limit_nanos": before}, {"spend_limit_nanos": spend_limit_nanos})
-    _record(actor, "project.limit_set", project, **limit)
+    audit.record_about(actor, "project.limit_set", project, **limit)
     limits = {limit_budget_id(project.id): project.spend_limit_nanos}
     limits_changed.send(Project, limits=limits, now=timezone.now())
     publish([FeedRef("project", project.id)])
@@ -89,7 +89,7 @@ def set_project_origins(
     before, project.allowed_origins = project.allowed_origins, validators.origins(allowed_origins)
     project.save(update_fields=["allowed_origins"])
     origins = differences({"allowed_origins": before}, {"allowed_origins": project.allowed_origins})
-    _record(actor, "project.allowed_origins_set", project, **origins)
+    audit.record_about(actor, "project.allowed_origins_set", project, **origins)
     publish([FeedRef("project", project.id)])
     return project
 
@@ -105,7 +105,7 @@ def archive_project(*, actor: Actor, project: Project) -> Project:
     # Before publishing: receivers take row locks, and the feed's lock must come last.
     responses = project_archived.send(Project, project=project, now=now)
     ended: list[FeedRef] = [row for _, rows in responses for row in cast(list[FeedRef], rows)]
-    _record(actor, "project.archived", project, keys=[row.id for row in ended])
+    audit.record_about(actor, "project.archived", project, keys=[row.id for row in ended])
     publish([FeedRef("project", project.id), *ended])
     return project
 
@@ -124,7 +124,7 @@ def restore_project(*, actor: Actor, project: Project) -> Project:
     _free_name(organization, project.name)
     project.archived_at = None
     project.save(update_fields=["archived_at"])
-    _record(actor, "project.restored", project, name=project.name)
+    audit.record_about(actor, "project.restored", project, name=project.name)
     publish([FeedRef("project", project.id)])
     return project
 
@@ -141,15 +141,3 @@ def _free_name(organization: Organization, wanted: str, current: str = "") -> st
     if name != current and selectors.has_project_named(organization, name):
         raise Conflict(f"A project named {name} already exists.", param="name")
     return name
-
-
-def _record(actor: Actor, action: str, project: Project, **details: Any) -> None:
-    audit.record(
-        actor=actor,
-        action=action,
-        target_kind="project",
-        target_id=project.id,
-        target_name=project.name,
-        organization_id=project.organization_id,
-        details=details,
-    )

@@ -27,7 +27,6 @@ def memberships(user: User) -> QuerySet[Membership]:
 
 
 def organizations_of(user: User) -> list[Organization]:
-    """Return the organizations that a user belongs to."""
     return [row.organization for row in memberships(user)]
 
 
@@ -43,7 +42,6 @@ def member(organization: Organization, membership_id: str) -> Membership:
 
 
 def owner_count(organization: Organization) -> int:
-    """Return how many owners an organization has."""
     return members(organization).filter(role=Role.OWNER).count()
 
 
@@ -68,7 +66,6 @@ def first_owned_organization(user: User) -> Organization | None:
 
 
 def owned_count(user: User) -> int:
-    """Return how many organizations a user owns."""
     return memberships(user).filter(role=Role.OWNER).count()
 
 

@@ -1,16 +1,21 @@
-"""Create, change, suspend and resume organizations."""
+"""Create, change, suspend and resume organizations, and say what a suspension does and why there is
+one."""
 
+from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext, ngettext
 
-from control.accounts.models import User
-from control.accounts.selectors import locked_user
+from control.accounts.models import User, locked_user
 from control.audit import services as audit
 from control.db.row_changes import differences, snapshot
 from control.errors import Conflict, InvalidValue
 from control.feed.services import FeedRef, publish
+from control.mail.services import absolute, send_mail
 from control.organizations import selectors, validators
 from control.organizations.models import (
     WEIGHT_MAX,
@@ -25,7 +30,6 @@ from control.organizations.signals import (
     limits_changed,
     organization_created,
 )
-from control.organizations.suspension import tell_owners
 from control.permissions import Actor, Permission, Role, require, require_operator
 from serving.contract.budget import balance_budget_id, limit_budget_id
 
@@ -62,7 +66,7 @@ def create_organization(
     values = snapshot(organization, ("name", "billing_mode"))
     if owner is not None:
         values["owner"] = owner.email
-    _record(actor, "organization.created", organization, **values)
+    audit.record_about(actor, "organization.created", organization, **values)
     # Before publishing: receivers take row locks, and the feed's lock must come last.
     organization_created.send(Organization, organization=organization, actor=actor)
     publish([FeedRef("organization", organization.id), FeedRef("project", project.id)])
@@ -77,7 +81,7 @@ def rename_organization(*, actor: Actor, organization: Organization, name: str) 
     before, organization.name = organization.name, validators.name(name)
     organization.save(update_fields=["name"])
     values = differences({"name": before}, {"name": organization.name})
-    _record(actor, "organization.renamed", organization, **values)
+    audit.record_about(actor, "organization.renamed", organization, **values)
     return organization
 
 
@@ -137,7 +141,7 @@ def set_idempotency_enabled(
         return organization
     organization.idempotency_enabled = idempotency_enabled
     organization.save(update_fields=["idempotency_enabled"])
-    _record(
+    audit.record_about(
         actor, "organization.idempotency_updated", organization,
         **differences(
             {"idempotency_enabled": before}, {"idempotency_enabled": idempotency_enabled}
@@ -163,7 +167,7 @@ def suspend_organization(
         raise InvalidValue("Give a reason: the organization is told.", param="reason")
     organization = _set_status(actor, organization, OrganizationStatus.SUSPENDED, reason)
     if is_mailed:
-        tell_owners("organization_suspended", organization, reason=reason, now=timezone.now())
+        _tell_owners("organization_suspended", organization, reason=reason, now=timezone.now())
     publish([FeedRef("organization", organization.id)])
     return organization
 
@@ -176,9 +180,56 @@ def resume_organization(
     caller sends its own."""
     organization = _set_status(actor, organization, OrganizationStatus.ACTIVE, reason)
     if is_mailed:
-        tell_owners("organization_resumed", organization, reason="", now=timezone.now())
+        _tell_owners("organization_resumed", organization, reason="", now=timezone.now())
     publish([FeedRef("organization", organization.id)])
     return organization
+
+
+def suspension_effects(organization: Organization) -> list[str]:
+    """Return what follows if an organization is suspended now, a sentence each."""
+    now = timezone.now()
+    working = Q(revoked_at__isnull=True) & (Q(expires_at__isnull=True) | Q(expires_at__gt=now))
+    key_count = organization.keys.filter(working).count()
+    member_count = selectors.members(organization).count()
+    owners = ", ".join(selectors.owner_addresses(organization.id))
+    if owners:
+        mail = gettext("An email with the reason goes to its owners: %(owners)s.")
+    else:
+        mail = gettext("No owner has a verified email address, so nobody is told by email.")
+    return [
+        ngettext(
+            "%(count)d API key is refused within a second, with 403 organization_suspended.",
+            "%(count)d API keys are refused within a second, with 403 organization_suspended.",
+            key_count,
+        )
+        % {"count": key_count},
+        gettext("Requests under way are finished and charged."),
+        ngettext(
+            "%(count)d member can still sign in, read and pay, but create no new keys.",
+            "%(count)d members can still sign in, read and pay, but create no new keys.",
+            member_count,
+        )
+        % {"count": member_count},
+        gettext("Every page of its console shows the reason."),
+        mail % {"owners": owners},
+        gettext("Nothing is deleted. The keys work again once an operator resumes it."),
+    ]
+
+
+def why_suspended(organization: Organization) -> str:
+    """Return why the operator suspended an organization, and whom to ask, for its members."""
+    words = []
+    if reason := organization.suspended_reason:
+        words.append(gettext("Reason: %(reason)s.") % {"reason": reason.rstrip(".")})
+    words.append(whom_to_ask())
+    return " ".join(words)
+
+
+def whom_to_ask() -> str:
+    """Return a sentence on how customers reach the operator."""
+    if contact := settings.CONFIG.support_email:
+        return gettext("If you have questions, write to %(contact)s.") % {"contact": contact}
+    return gettext("If you have questions, contact the operator of this platform.")
 
 
 def _set_status(actor: Actor, organization: Organization, status: str, reason: str) -> Organization:
@@ -192,7 +243,7 @@ def _set_status(actor: Actor, organization: Organization, status: str, reason: s
     organization.suspended_reason = "" if organization.is_active else reason
     organization.save(update_fields=["status", "suspended_reason"])
     verb = "resumed" if organization.is_active else "suspended"
-    _record(actor, f"organization.{verb}", organization, reason=reason)
+    audit.record_about(actor, f"organization.{verb}", organization, reason=reason)
     return organization
 
 
@@ -202,7 +253,9 @@ def _set_terms(actor: Actor, organization: Organization, **terms: Any) -> Organi
     for field, value in terms.items():
         setattr(organization, field, value)
     organization.save(update_fields=list(terms))
-    _record(actor, "organization.terms_updated", organization, **differences(before, terms))
+    audit.record_about(
+        actor, "organization.terms_updated", organization, **differences(before, terms)
+    )
     limits_changed.send(Organization, limits=_limits(organization), now=timezone.now())
     publish([FeedRef("organization", organization.id)])
     return organization
@@ -217,13 +270,18 @@ def _limits(organization: Organization) -> dict[str, int | None]:
     }
 
 
-def _record(actor: Actor, action: str, organization: Organization, **details: Any) -> None:
-    audit.record(
-        actor=actor,
-        action=action,
-        target_kind="organization",
-        target_id=organization.id,
-        target_name=organization.name,
+def _tell_owners(template: str, organization: Organization, *, reason: str, now: datetime) -> None:
+    """Email the owners that their organization is suspended, or works again."""
+    send_mail(
+        template=template,
+        to=selectors.owner_addresses(organization.id),
+        context={
+            "organization": organization.name,
+            "why": reason,
+            "support": settings.CONFIG.support_email,
+            "url": absolute(f"/{organization.id}"),
+        },
+        key=f"{template}:{organization.id}:{now.isoformat()}",
         organization_id=organization.id,
-        details=details,
+        now=now,
     )

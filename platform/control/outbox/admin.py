@@ -77,13 +77,11 @@ class StateFilter(admin.SimpleListFilter):
     def lookups(
         self, request: HttpRequest, model_admin: object
     ) -> list[tuple[str, "StrOrPromise"]]:
-        """Return the choices."""
         return [(name, words) for name, (words, _) in STATES.items()]
 
     def queryset(
         self, request: HttpRequest, queryset: QuerySet[OutboxMessage]
     ) -> QuerySet[OutboxMessage]:
-        """Return the messages in the chosen state."""
         chosen = STATES.get(self.value() or "")
         return queryset.filter(chosen[1]) if chosen else queryset
 
@@ -122,7 +120,6 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
 
     @admin.action(description=_("Retry now"), permissions=["retry"])
     def retry(self, request: HttpRequest, queryset: QuerySet[OutboxMessage]) -> None:
-        """Retry the selected messages."""
         self.carry_out(
             request, queryset, _("%(row)s is being retried."),
             lambda actor, row: services.retry(actor=actor, message=row, now=timezone.now()),

@@ -19,8 +19,8 @@ from control.audit import services as audit
 from control.db.models import get_or_not_found
 from control.errors import Conflict
 from control.outbox.claims import claim
+from control.outbox.delivery import run_attempt
 from control.outbox.models import KEY_MAX, KIND_MAX, OPEN, OutboxMessage
-from control.outbox.worker import run_attempt
 from control.permissions import Actor, Permission, require_operator
 
 LATE_AFTER = timedelta(minutes=15)
@@ -182,7 +182,7 @@ def deliver_due(*, now: datetime) -> int:
     """Deliver all messages due at `now`, one after the other; return the number of attempts.
 
     Failed messages are due again later, so this ends. The worker delivers many at once
-    (`worker.py`).
+    (`OutboxWorker`).
     """
     count = 0
     while page := claim(now=now, page=PAGE):

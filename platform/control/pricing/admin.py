@@ -142,7 +142,6 @@ class PriceBookAdmin(OperatorAdmin):
         return services.draft_book(actor=actor, **values)
 
     def change_row(self, actor: Actor, row: PriceBook, changes: dict[str, Any]) -> PriceBook:
-        """Change a draft."""
         return services.update_book(actor=actor, book=row, changes=changes)
 
     def save_formset(

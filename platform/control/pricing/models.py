@@ -24,12 +24,10 @@ PRICE_BOUNDS = [MaxValueValidator(10**15)]
 
 
 def new_book_id() -> str:
-    """Return a new id of a price book."""
     return new_id("book")
 
 
 def new_price_id() -> str:
-    """Return a new id of a price."""
     return new_id("price")
 
 

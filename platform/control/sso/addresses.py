@@ -6,9 +6,8 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from control.accounts.models import User
+from control.accounts.models import User, locked_user, user_by_email
 from control.accounts.notifications import SecurityEmail, notify
-from control.accounts.selectors import locked_user, user_by_email
 from control.accounts.signals import send_account_event
 from control.audit import services as audit
 from control.errors import Conflict

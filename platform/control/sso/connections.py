@@ -104,7 +104,7 @@ def _create_connection(
         connection.is_tried = False
     connection.save()
     _record(
-        actor, "sso.connection_created", connection,
+        actor, "sso.connection_created", connection.organization,
         before={"provider": " ".join(before).strip()},
         after={"provider": f"{protocol} {connection.issuer}"},
         client_id=connection.client_id,
@@ -121,7 +121,7 @@ def remove_provider(*, actor: Actor, organization: Organization) -> None:
     _record(
         actor,
         "sso.connection_deleted",
-        connection,
+        connection.organization,
         before={"provider": f"{connection.protocol} {connection.issuer}"},
     )
     SsoIdentity.objects.filter(organization=organization).delete()
@@ -151,7 +151,13 @@ def set_role_mapping(
     connection.default_role = default_role
     connection.save(update_fields=["role_claim", "role_map", "default_role"])
     sync_roles(selectors.scim_users(organization).filter(is_active=True))
-    _record(actor, "sso.role_mapping_updated", connection, before=before, after=_roles(connection))
+    _record(
+        actor,
+        "sso.role_mapping_updated",
+        connection.organization,
+        before=before,
+        after=_roles(connection),
+    )
     return connection
 
 
@@ -179,7 +185,9 @@ def enforce(*, actor: Actor, organization: Organization) -> int:
     for user in users:
         if user.pk != actor.user_id:
             end_sessions(user)
-    _record(actor, "sso.enforced", connection, domains=sorted(names), people=len(users))
+    _record(
+        actor, "sso.enforced", connection.organization, domains=sorted(names), people=len(users)
+    )
     return len(users)
 
 
@@ -196,7 +204,7 @@ def stop_enforcing(*, actor: Actor, organization: Organization) -> None:
         raise Conflict("SSO is already optional.")
     connection.is_enforced = False
     connection.save(update_fields=["is_enforced"])
-    _record(actor, "sso.enforcement_stopped", connection)
+    _record(actor, "sso.enforcement_stopped", connection.organization)
 
 
 @transaction.atomic
@@ -207,7 +215,7 @@ def unlink_identity(*, actor: Actor, organization: Organization, user: User) -> 
     identity = selectors.identity_of(organization, user)
     if identity is None:
         raise Conflict("This person has not signed in with SSO yet.")
-    _record(actor, "sso.identity_unlinked", connection, email=user.email)
+    _record(actor, "sso.identity_unlinked", connection.organization, email=user.email)
     identity.delete()
 
 
@@ -224,16 +232,8 @@ def _roles(connection: SsoConnection) -> dict[str, Any]:
     }
 
 
-def _record(actor: Actor, action: str, connection: SsoConnection, **details: Any) -> None:
-    audit.record(
-        actor=actor,
-        action=action,
-        target_kind="organization",
-        target_id=connection.organization_id,
-        target_name=connection.organization.name,
-        organization_id=connection.organization_id,
-        details=details,
-    )
+def _record(actor: Actor, action: str, organization: Organization, **details: Any) -> None:
+    audit.record_about(actor, action, organization, "organization", **details)
 
 
 @transaction.atomic
@@ -246,7 +246,7 @@ def create_scim_token(*, actor: Actor, organization: Organization) -> str:
     _, is_first = ScimToken.objects.update_or_create(
         organization=organization, defaults={**fields, "last_used_at": None}
     )
-    _record_scim(actor, "scim.token_created" if is_first else "scim.token_rotated", organization)
+    _record(actor, "scim.token_created" if is_first else "scim.token_rotated", organization)
     return token
 
 
@@ -255,7 +255,7 @@ def disable_scim(*, actor: Actor, organization: Organization) -> None:
     """Delete the token; provisioned members keep their memberships."""
     require(actor, organization.id, Permission.SSO_WRITE)
     _scim_token(organization).delete()
-    _record_scim(actor, "scim.token_revoked", organization)
+    _record(actor, "scim.token_revoked", organization)
 
 
 @transaction.atomic
@@ -270,7 +270,7 @@ def set_transfer_target(
     token = _scim_token(organization)
     before, token.heir = token.heir, heir
     token.save(update_fields=["heir"])
-    _record_scim(
+    _record(
         actor, "scim.transfer_target_set", organization,
         before={"heir": before.user.email if before else None},
         after={"heir": heir.user.email if heir else None},
@@ -282,18 +282,6 @@ def _scim_token(organization: Organization) -> ScimToken:
     if token is None:
         raise Conflict("Create a token first.")
     return token
-
-
-def _record_scim(actor: Actor, action: str, organization: Organization, **details: object) -> None:
-    audit.record(
-        actor=actor,
-        action=action,
-        target_kind="organization",
-        target_id=organization.id,
-        target_name=organization.name,
-        organization_id=organization.id,
-        details=details,
-    )
 
 
 def checked_domain(value: str) -> str:

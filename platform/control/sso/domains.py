@@ -99,15 +99,7 @@ def _missing_message(domain: SsoDomain, records: list[str]) -> str:
 
 
 def _record(actor: Actor, action: str, domain: SsoDomain) -> None:
-    audit.record(
-        actor=actor,
-        action=action,
-        target_kind="domain",
-        target_id=domain.id,
-        target_name=domain.name,
-        organization_id=domain.organization_id,
-        details={"domain": domain.name},
-    )
+    audit.record_about(actor, action, domain, "domain", domain=domain.name)
 
 
 def texts(name: str) -> list[str]:

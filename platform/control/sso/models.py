@@ -24,17 +24,14 @@ TOKEN_PREFIX = "pen_scim_"  # noqa: S105  (the prefix of every token)
 
 
 def new_domain_id() -> str:
-    """Return a fresh domain id."""
     return new_id("dom")
 
 
 def new_scim_user_id() -> str:
-    """Return a fresh SCIM user id."""
     return new_id("scu")
 
 
 def new_scim_group_id() -> str:
-    """Return a fresh SCIM group id."""
     return new_id("scg")
 
 

@@ -9,8 +9,7 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from control.accounts.models import EMAIL_MAX, NAME_MAX, User
-from control.accounts.selectors import user_by_email
+from control.accounts.models import EMAIL_MAX, NAME_MAX, User, user_by_email
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue, NotPermitted, ServiceError
 from control.organizations.members import change_role, remove_member

@@ -9,8 +9,7 @@ from allauth.usersessions.models import UserSession
 from django.db.models import Q
 from django.utils import timezone
 
-from control.accounts.models import User
-from control.accounts.selectors import locked_user
+from control.accounts.models import User, locked_user
 from control.accounts.signals import send_account_event
 from control.organizations.members import readdress_invitations
 from control.organizations.models import Organization

@@ -295,12 +295,4 @@ def _members(verb: str, users: list[ScimUser]) -> dict[str, object]:
 
 
 def _record_group(action: str, row: ScimGroup, **details: object) -> None:
-    audit.record(
-        actor=_actor(row.organization),
-        action=action,
-        target_kind="group",
-        target_id=row.id,
-        target_name=row.display_name,
-        organization_id=row.organization_id,
-        details=details,
-    )
+    audit.record_about(_actor(row.organization), action, row, "group", **details)

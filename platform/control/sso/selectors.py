@@ -167,7 +167,6 @@ def scim_token(organization: Organization) -> ScimToken | None:
 
 
 def scim_token_by_digest(digest: str) -> ScimToken | None:
-    """Return the SCIM token with a digest."""
     return ScimToken.objects.select_related("organization").filter(digest=digest).first()
 
 

@@ -37,7 +37,6 @@ class TaskCount:
 
 
 def count_run(task: str, state: str, milliseconds: int) -> None:
-    """Count one run."""
     try:
         pipe = _redis().pipeline(transaction=False)
         pipe.hincrby(NAME, f"{task} {state} runs", 1)

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from control.db.pools import pool_stats
+from control.db.connection import pool_stats
 from control.errors import is_database_unavailable
 from control.telemetry.celery_signals import run_counts
 

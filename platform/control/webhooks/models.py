@@ -31,7 +31,6 @@ TEST_EVENT = "webhook.test"
 
 
 def new_endpoint_id() -> str:
-    """Return a new id of an endpoint."""
     return new_id("whe")
 
 
@@ -41,7 +40,6 @@ def new_event_id() -> str:
 
 
 def new_delivery_id() -> str:
-    """Return a new id of a delivery."""
     return new_id("whd")
 
 

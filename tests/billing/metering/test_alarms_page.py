@@ -21,7 +21,7 @@ from control.accounts.models import User
 from control.admin.base import row_url
 from control.audit.models import AuditEvent
 from control.audit.pseudonyms import NameResolver
-from control.catalog import failures
+from control.catalog import services as catalog
 from control.catalog.fleet_status import FleetStatus
 from control.catalog.models import ReplicaFailure
 from control.errors import Conflict, InvalidValue, NotPermitted
@@ -118,9 +118,9 @@ def test_a_failed_replica_is_an_alarm_with_its_reason(
     stranger = msgspec.structs.replace(failed, replica_id="rep_2", deployment_id="dep_gone")
     living = msgspec.structs.replace(failed, replica_id="rep_3", state="loading", reason="")
     fleet = FleetStatus((failed, stranger, living))
-    monkeypatch.setattr(failures, "fleet_status", lambda: fleet)
+    monkeypatch.setattr(catalog, "fleet_status", lambda: fleet)
     with django_capture_on_commit_callbacks(execute=True):
-        assert [failures.note_failures(now=NOW) for _ in range(2)] == [1, 0]
+        assert [catalog.note_failures(now=NOW) for _ in range(2)] == [1, 0]
     assert Tally.objects.get(kind="replica_failed").count == 1
     failure = row_url("admin:catalog_replicafailure_change", "rep_1")
     of_deployment = row_url("admin:catalog_deployment_change", deployment.id)
@@ -130,10 +130,10 @@ def test_a_failed_replica_is_an_alarm_with_its_reason(
     for address in (PAGE, failure, of_deployment):
         assert "CUDA out of memory" in operator.get(address).content.decode()
     assert of_deployment in operator.get(failure).content.decode()
-    failures.note_failures(now=NOW + failures.KEPT + timedelta(days=1))
+    catalog.note_failures(now=NOW + catalog.FAILURES_KEPT + timedelta(days=1))
     assert ReplicaFailure.objects.count() == 1, "it is reported still, so it is kept anew"
-    monkeypatch.setattr(failures, "fleet_status", lambda: FleetStatus(is_down=True))
-    failures.note_failures(now=NOW + 3 * failures.KEPT)
+    monkeypatch.setattr(catalog, "fleet_status", lambda: FleetStatus(is_down=True))
+    catalog.note_failures(now=NOW + 3 * catalog.FAILURES_KEPT)
     assert not ReplicaFailure.objects.exists()
 
 

@@ -24,7 +24,7 @@ from control.catalog import services as catalog
 from control.catalog.models import Deployment, Model, Variant
 from control.feed.models import PublishedChange as Published
 from control.feed.selectors import last_record
-from control.organizations.suspension import suspension_effects
+from control.organizations.services import suspension_effects
 from control.pricing import services as pricing
 from control.pricing.models import PriceBook
 from serving.contract.codec import encode

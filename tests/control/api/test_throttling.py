@@ -19,7 +19,7 @@ def limit(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three calls in a minute that does not end."""
     cache.clear()
     settings.CONFIG = dataclasses.replace(settings.CONFIG, management_api_rate_limit=3)
-    monkeypatch.setattr("control.api.throttling.time", lambda: 1_000_000_030.5)
+    monkeypatch.setattr("control.api.policies.time", lambda: 1_000_000_030.5)
 
 
 def test_too_many_calls_are_told_when_to_come_back(api: APIClient, base: str) -> None:
@@ -60,5 +60,5 @@ def test_the_next_minute_begins_anew(
     api: APIClient, base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert [api.get(base).status_code for _ in range(4)][-1] == 429
-    monkeypatch.setattr("control.api.throttling.time", lambda: 1_000_000_081.0)
+    monkeypatch.setattr("control.api.policies.time", lambda: 1_000_000_081.0)
     assert api.get(base).status_code == 200

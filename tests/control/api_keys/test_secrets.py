@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from control.api_keys.models import ApiKey, PreviousSecret
+from control.api_keys.models import ApiKey, PreviousSecret, digests_of
 from control.api_keys.playground import playground_secret
-from control.api_keys.secrets import digests_of
 from control.api_keys.selectors import key_by_digests
 from control.api_keys.services import (
     PREVIOUS_SECRETS_MAX,

@@ -32,7 +32,7 @@ from tests.fixtures.organizations import SeededOrganization
 
 ROOT = Path(__file__).parents[3]
 RECORDERS = {
-    "record", "_record", "record_key_event", "_record_scim", "_record_group", "_record_schedule",
+    "record", "record_about", "_record", "_record_group", "_record_schedule",
     "send_account_event", "snapshot", "differences", "plain_values",
 }  # fmt: skip
 NOT_DETAILS = {

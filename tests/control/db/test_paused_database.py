@@ -24,7 +24,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from control.db import connection as control_connection
 from control.db.connection import TimeoutConnection
-from control.operators import secrets
+from control.operators import services as operators
 from control.server import CONNECTION_SECONDS
 from control.telemetry import health as readiness
 from control.telemetry.health import ANSWER_SECONDS as ANSWER_SECONDS_IN_PRODUCTION
@@ -230,7 +230,7 @@ def asked(route: Route) -> tuple[Route, int, float]:
     headers: dict[str, str] = {}
     if route.room == "api":
         is_operators = route.template.startswith("api/v1/admin/")
-        secret = secrets.make_secret() if is_operators else make_secret(lambda each: each[0])
+        secret = operators.make_secret() if is_operators else make_secret(lambda each: each[0])
         headers["authorization"] = f"Bearer {secret}"
     elif route.room == "scim":
         headers["authorization"] = "Bearer somebodys"

@@ -7,7 +7,7 @@ import pytest
 from control.api_keys.services import revoke_key
 from control.feed.models import PublishedChange
 from control.feed.selectors import last_record, last_version
-from control.management.republishing import republish_outdated
+from control.management.commands.upgrade import republish_outdated
 from control.organizations.services import suspend_organization
 from control.permissions import Actor
 from serving.contract.codec import decode

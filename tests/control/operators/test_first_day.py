@@ -9,7 +9,7 @@ import pytest
 from django.db import connections
 from django.utils import timezone
 
-from control.api_keys.secrets import digests_of
+from control.api_keys.models import digests_of
 from control.api_keys.selectors import key_by_digests
 from control.asgi import application
 from control.audit.models import AuditEvent

@@ -13,11 +13,12 @@ from control.accounts.models import User
 from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.operators.models import OperatorToken
-from control.operators.secrets import is_well_formed, make_secret
 from control.operators.services import (
     TOKEN_USE_INTERVAL,
     change_operator_role,
     create_operator_token,
+    is_well_formed,
+    make_secret,
     remove_operator,
     revoke_operator_token,
 )

@@ -9,8 +9,12 @@ from django.utils import timezone
 
 from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue
-from control.organizations.services import resume_organization, suspend_organization
-from control.organizations.suspension import suspension_effects, why_suspended
+from control.organizations.services import (
+    resume_organization,
+    suspend_organization,
+    suspension_effects,
+    why_suspended,
+)
 from control.permissions import Role
 from tests.fixtures.mails import delivered, html_of
 from tests.fixtures.operator_tokens import bearer_client, make_operator, make_token

@@ -24,9 +24,8 @@ from control.outbox.claims import (
     ends_of,
     values_of,
 )
-from control.outbox.delivery import Delivery, RetryPolicy
+from control.outbox.delivery import Delivery, OutboxWorker, RetryPolicy
 from control.outbox.models import OutboxMessage
-from control.outbox.worker import OutboxWorker
 from tests.fixtures.outbox import NOW, delivering, failing, put
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]

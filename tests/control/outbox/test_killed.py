@@ -23,7 +23,7 @@ import os, signal, sys
 import django
 django.setup()
 from datetime import datetime
-from control.outbox import claims, delivery, worker
+from control.outbox import claims, delivery
 step, effects, now = sys.argv[1], sys.argv[2], datetime.fromisoformat(sys.argv[3])
 
 def reached(name):
@@ -40,7 +40,7 @@ delivery.registered = lambda name: {"note": handle} if name == "DELIVERIES" else
 page = claims.claim(now=now, page=10)
 reached("after the claim")
 for message in page:
-    worker.run_attempt(message, now=now)
+    delivery.run_attempt(message, now=now)
 reached("at the end")
 """
 

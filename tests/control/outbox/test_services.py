@@ -12,10 +12,16 @@ from django.utils import timezone
 from control.audit.models import AuditEvent
 from control.errors import Conflict, NotPermitted
 from control.outbox.claims import LEASE, claim
-from control.outbox.delivery import Delivery, PermanentFailure, RetryAfter, RetryPolicy
+from control.outbox.delivery import (
+    Delivery,
+    PermanentFailure,
+    RetryAfter,
+    RetryPolicy,
+    run_attempt,
+    scrubbed,
+)
 from control.outbox.models import OutboxMessage
 from control.outbox.services import deliver_due, enqueue, queue_stats, retry, trim
-from control.outbox.worker import run_attempt, scrubbed
 from control.permissions import Actor
 from tests.fixtures.outbox import NOW, delivering, failing, put
 

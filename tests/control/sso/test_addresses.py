@@ -13,7 +13,7 @@ from control.accounts.models import User
 from control.audit.changes import changes_of
 from control.audit.models import AuditEvent
 from control.audit.pseudonyms import NameResolver
-from control.db.states import InvitationState
+from control.db.models import InvitationState
 from control.operators.models import OperatorInvitation
 from control.operators.services import invite_operator
 from control.organizations.members import accept_invitation, change_role, invite_member

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from control.outbox.worker import OutboxWorker
+from control.outbox.delivery import OutboxWorker
 from control.webhooks.models import WebhookDelivery
 from control.webhooks.services import create_endpoint, send_event
 from tests.fixtures.organizations import SeededOrganization, make_organization

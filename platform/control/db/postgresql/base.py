@@ -3,7 +3,7 @@
 from django.db.backends.postgresql import base
 from psycopg_pool import ConnectionPool
 
-from control.db.pools import POOLS, kind_of_work
+from control.db.connection import POOLS, kind_of_work
 
 
 class DatabaseWrapper(base.DatabaseWrapper):

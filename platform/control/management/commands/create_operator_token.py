@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management import BaseCommand, CommandError
 
-from control.accounts.selectors import user_by_email
+from control.accounts.models import user_by_email
 from control.errors import ServiceError
 from control.operators.models import TOKEN_PERMISSIONS
 from control.operators.services import create_operator_token

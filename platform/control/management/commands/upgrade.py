@@ -1,5 +1,8 @@
 """`penstock upgrade`: migrate, grant and verify the application's privileges, and
-republish outdated feed records of organizations, projects and keys."""
+republish outdated feed records of organizations, projects and keys: those that older code published
+in another form, or never, so that the data plane has no record of the old form."""
+
+from collections.abc import Iterable
 
 from django.apps import apps
 from django.core.management import BaseCommand, CommandError, call_command
@@ -8,6 +11,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.loader import MigrationLoader
 from psycopg.errors import LockNotAvailable
 
+from control.api_keys.models import ApiKey
+from control.api_keys.selectors import locked_live_keys
 from control.db.privileges import (
     declared_privileges,
     grant,
@@ -15,10 +20,16 @@ from control.db.privileges import (
     privilege_violations,
     set_timeouts,
 )
-from control.management.republishing import republish_outdated
+from control.feed.selectors import records_of
+from control.feed.services import FeedRecord, encode_record, publish
+from control.feed_records import BUILDERS, build_records
+from control.organizations.models import Organization, Project
+from control.organizations.selectors import locked_organization, locked_projects
 from control.required_versions import unsupported_versions
 
 LOCK_SECONDS_MAX = 10
+PAGE = 500
+"""The number of organizations whose records are read at once."""
 LOCKED = (
     f"A table stayed locked for {LOCK_SECONDS_MAX} s. The migrations before it are applied. Wait"
     " for the long transaction to end, or end it, and run `penstock upgrade` again."
@@ -103,3 +114,55 @@ def _role(connection: BaseDatabaseWrapper) -> str:
         cursor.execute("SELECT current_user::text")
         name: str = cursor.fetchone()[0]
         return name
+
+
+def republish_outdated() -> int:
+    """Publish each organization, project and key whose feed record differs from its row.
+
+    Returns the number of records. It is safe while services run: records that differ are compared
+    again under the locks that every change of the rows takes.
+    """
+    published = records_of(BUILDERS)
+    ids = list(Organization.objects.order_by("id").values_list("id", flat=True))
+    count = 0
+    for start in range(0, len(ids), PAGE):
+        for organization_id in _outdated(ids[start : start + PAGE], published):
+            count += _republish(organization_id)
+    return count
+
+
+def _outdated(ids: list[str], published: dict[tuple[str, str], str]) -> list[str]:
+    """Return those of the organizations that have an outdated record."""
+    projects = Project.objects.filter(organization_id__in=ids)
+    keys = ApiKey.objects.filter(organization_id__in=ids, revoked_at__isnull=True)
+    owners = {
+        "organization": {each: each for each in ids},
+        "project": dict(projects.values_list("id", "organization_id")),
+        "api_key": dict(keys.values_list("id", "organization_id")),
+    }
+    records = [each for kind, owned in owners.items() for each in build_records(kind, owned)]
+    return sorted({owners[each.kind][each.record_id] for each in _differing(records, published)})
+
+
+@transaction.atomic
+def _republish(organization_id: str) -> int:
+    organization = locked_organization(organization_id)
+    locked = {
+        "organization": [organization.id],
+        "project": [each.id for each in locked_projects(organization)],
+        "api_key": [each.id for each in locked_live_keys(organization)],
+    }
+    records = [each for kind, ids in locked.items() for each in build_records(kind, ids)]
+    differing = _differing(records, records_of(BUILDERS, [each.record_id for each in records]))
+    publish(differing)
+    return len(differing)
+
+
+def _differing(
+    records: Iterable[FeedRecord], published: dict[tuple[str, str], str]
+) -> list[FeedRecord]:
+    return [
+        each
+        for each in records
+        if encode_record(each) != published.get((each.kind, each.record_id))
+    ]
