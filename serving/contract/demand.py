@@ -40,7 +40,8 @@ Demands = Annotated[dict[Id, OrganizationDemand], Meta(max_length=ORGANIZATIONS_
 
 class DeploymentDemand(msgspec.Struct, frozen=True):
     """What a gateway has to do for one deployment: by tier who runs and waits, and what it holds
-    of the replicas that it knows."""
+    of the replicas that it knows. A tier without anybody has been in use lately, so `batch` leaves
+    slots free for it."""
 
     held: Annotated[dict[Id, Held], Meta(max_length=REPLICAS_MAX)] = {}
     tiers: dict[Tier, Demands] = {}
@@ -86,9 +87,9 @@ class ShareReply(msgspec.Struct, frozen=True):
 
     `parts` says, by deployment, of which organizations that also come through other gateways only
     a part of the weight counts here, and `tiers` which part of this gateway's slots each tier keeps
-    while it has work; one that is not named keeps its usual share. `strains` are those of the
-    replicas in `shares` whose engines tell, but of those that are empty. `epoch` grows with every
-    division.
+    while it has work; one that is not named keeps its guarantee. `guarantees` are those of all
+    slots; where there are none, the usual ones. `strains` are those of the replicas in `shares`
+    whose engines tell, but of those that are empty. `epoch` grows with every division.
     """
 
     epoch: Version
@@ -97,4 +98,5 @@ class ShareReply(msgspec.Struct, frozen=True):
     live_gateway_count: Count = 1
     strains: dict[Id, Strain] = {}
     tiers: dict[Id, dict[Tier, Share]] = {}
+    guarantees: dict[Tier, Share] = {}
     schema: int = SCHEMA

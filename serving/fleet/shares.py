@@ -7,10 +7,11 @@ that began at the last free slot (`serving.pool.replica`), and a gateway that wa
 five seconds and lives on.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from serving.contract.demand import DemandReport, DeploymentDemand, ShareReply
+from serving.contract.tiers import DEFAULT_GUARANTEES, Guarantees
 from serving.contract.units import Tier
 from serving.fleet import division
 
@@ -54,17 +55,27 @@ class Division:
     slots: Mapping[str, int] = field(default_factory=dict)
     quota: dict[str, int] = field(default_factory=dict)
     shares: division.Shares = field(default_factory=dict)
-    by_tier: Mapping[Tier, Mapping[str, float]] = field(default_factory=dict)
+    by_tier: division.TierDues = field(default_factory=dict)
 
 
 class SlotShares:
-    """All live gateways and what they were granted. `now` is monotonic seconds throughout."""
+    """All live gateways and what they were granted, by the guarantees of tiers and what each
+    deployment keeps free of `batch`. `now` is monotonic seconds throughout."""
 
-    def __init__(self, *, epoch: int, grace_until: float = 0.0) -> None:
+    def __init__(
+        self,
+        *,
+        epoch: int,
+        grace_until: float = 0.0,
+        guarantees: Guarantees = DEFAULT_GUARANTEES,
+        reserved_share: Callable[[str], float] = lambda deployment_id: 0.1,
+    ) -> None:
         self.epoch = epoch
         self.gateways: dict[str, Gateway] = {}
         self._names: dict[str, str] = {}
         self._grace_until = grace_until
+        self._guarantees = guarantees
+        self._reserved_share = reserved_share
         self._divisions: dict[str, Division] = {}
 
     def name_of(self, gateway_id: str, claimed: str) -> str:
@@ -128,9 +139,10 @@ class SlotShares:
             if found := division.parts(self._demands(deployment_id), report.gateway_id):
                 parts[deployment_id] = found
             by_tier = self._divisions[deployment_id].by_tier
-            if kept := division.tier_parts(by_tier, report.gateway_id):
+            if kept := division.tier_parts(by_tier, report.gateway_id, demand):
                 tiers[deployment_id] = kept
-        return ShareReply(self.epoch, shares, parts, len(self.gateways), tiers=tiers)
+        count, guarantees = len(self.gateways), dict(self._guarantees)
+        return ShareReply(self.epoch, shares, parts, count, tiers=tiers, guarantees=guarantees)
 
     def _divide(self, deployment_id: str, slots: Mapping[str, int], now: float) -> division.Shares:
         """Return who is due what, divided anew if anything changed since a while."""
@@ -139,10 +151,11 @@ class SlotShares:
         is_same = last.among == demands.keys() and last.slots == slots
         if is_same and now - last.at < REDIVIDE_SECONDS:
             return last.shares
-        turn = int(now / TURN_SECONDS)
-        quota = division.quotas(sum(slots.values()), demands, last.quota, turn=turn)
+        turn, total = int(now / TURN_SECONDS), sum(slots.values())
+        policy = division.TierPolicy(self._guarantees, self._reserved_share(deployment_id))
+        quota = division.quotas(total, demands, last.quota, turn=turn, policy=policy)
         shares = division.assign(quota, slots, last.shares)
-        by_tier = division.due_by_tier(sum(slots.values()), demands)
+        by_tier = division.due_by_tier(total, demands, policy)
         self.epoch += shares != last.shares
         self._divisions[deployment_id] = Division(
             now, frozenset(demands), dict(slots), quota, shares, by_tier

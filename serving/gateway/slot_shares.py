@@ -22,6 +22,7 @@ from serving.contract.demand import (
 )
 from serving.contract.ids import new_id
 from serving.contract.replica import ReplicaRecord
+from serving.contract.tiers import DEFAULT_GUARANTEES
 from serving.contract.units import Tier
 from serving.pool.line import Line
 from serving.pool.pool import Pool
@@ -120,8 +121,8 @@ class DemandReporter:
             self.note_news()
         for deployment_id, pool in pools.items():
             pool.set_strains(reply.strains)
-            tiers = reply.tiers.get(deployment_id)
-            pool.set_shares(reply.parts.get(deployment_id, {}), tiers)
+            parts, tiers = reply.parts.get(deployment_id, {}), reply.tiers.get(deployment_id)
+            pool.set_shares(parts, tiers, {**DEFAULT_GUARANTEES, **reply.guarantees})
 
     async def leave(self) -> None:
         """Give all slots back: nothing runs here any more."""
@@ -151,9 +152,10 @@ class DemandReporter:
 
 
 def demand_of(pool: Pool) -> DeploymentDemand:
-    """Return what a pool has to do, and what it holds."""
+    """Return what a pool has to do, and what it holds. A tier in use for which `batch` leaves slots
+    free is named without any organization too."""
     held = {id_: Held(one.share, one.in_flight) for id_, one in pool.replicas.items()}
-    tiers: dict[Tier, dict[str, OrganizationDemand]] = {}
+    tiers: dict[Tier, dict[str, OrganizationDemand]] = {tier: {} for tier in pool.urgent_tiers}
     for tier, line in pool.queue.lines.items():
         if organizations := _organizations(line):
             tiers[tier] = organizations
