@@ -37,6 +37,11 @@ def all_slots(record: ReplicaRecord) -> int:
     return record.slots
 
 
+def always(record: ReplicaRecord) -> bool:
+    """Return that a replica's share may be exceeded: nobody else does it."""
+    return True
+
+
 def _bound_of(records: Iterable[ReplicaRecord]) -> PromptBound:
     """Return how many tokens prompts have at most on all of these."""
     return reduce(
@@ -52,7 +57,8 @@ def _bound_of(records: Iterable[ReplicaRecord]) -> PromptBound:
 
 
 class Pool:
-    """Slots of one deployment, as many of each replica as `share_of` says. `on_demand` hears when
+    """Slots of one deployment, as many of each replica as `share_of` says, and more for a request
+    of several choices where `may_exceed` says so. `on_demand` hears when
     somebody begins to wait, or replicas change; `on_prompt` which replica is given which prompt's
     blocks. `clock` is monotonic seconds; `all_pressure` is that of all pools of a gateway."""
 
@@ -63,6 +69,7 @@ class Pool:
         clock: Callable[[], float] = time.monotonic,
         bounds: Bounds = BOUNDS,
         share_of: Callable[[ReplicaRecord], int] = all_slots,
+        may_exceed: Callable[[ReplicaRecord], bool] = always,
         on_demand: Callable[[], None] = lambda: None,
         on_prompt: Callable[[str, Blocks], None] = lambda replica_id, blocks: None,
         all_pressure: Pressure | None = None,
@@ -82,6 +89,7 @@ class Pool:
         """Requests by why they went where they did."""
         self._clock = clock
         self._share_of = share_of
+        self._may_exceed = may_exceed
         self._token_seconds = 0.0
         """What a token of one sequence takes, by the latest answers."""
         self.on_demand = on_demand
@@ -175,6 +183,7 @@ class Pool:
                 replica.seen.clear()
                 replica.loads_since = self._clock()
             replica.record, replica.share = record, share
+            replica.may_exceed = self._may_exceed(record)
             kept[replica_id] = replica
         self.health.set_replicas(kept)
         self.replicas = kept
@@ -209,6 +218,7 @@ class Pool:
         guaranteed of all gateways' slots."""
         for replica in self.replicas.values():
             replica.share = self._share_of(replica.record)
+            replica.may_exceed = self._may_exceed(replica.record)
         self.queue.set_parts(parts)
         self.queue.set_shares(guarantees or DEFAULT_GUARANTEES, tiers or {})
         self.call()
@@ -219,11 +229,11 @@ class Pool:
             strain = strains.get(replica_id)
             replica.strain = 0.0 if strain is None else strain.total
 
-    def has_room(self, tier: Tier) -> bool:
+    def has_room(self, tier: Tier, width: int = 1) -> bool:
         """Tell whether a request that comes now would be given a place at once."""
         if not self.queue.is_first(tier) or self._is_reserved(tier):
             return False
-        return choose(self.replicas.values(), self._clock()) is not None
+        return choose(self.replicas.values(), self._clock(), width=width) is not None
 
     def slot(
         self, ticket: Ticket, avoid: Collection[str] = (), elsewhere: Collection["Pool"] = ()
@@ -302,7 +312,8 @@ class Pool:
 
     def call(self) -> None:
         """Give places to those whose turn it is, as long as there are any. One that avoids the
-        replicas that have some lets others pass, and is first again when there is one elsewhere."""
+        replicas that have some, or may not exceed their shares, lets others pass and stays first.
+        """
         passed: defaultdict[Tier, set[str]] = defaultdict(set)
         is_held_back = False
         while self.queue.is_waited and not is_held_back:
@@ -319,7 +330,9 @@ class Pool:
                 self._occupy(choice, ticket)
                 service = self.queue.serve(waiter)
                 waiter.turn.set_result(Place(self, choice.replica, service, choice.unread))
-            elif avoid and any(one.has_room for one in self.replicas.values()):
+            elif (avoid or ticket.width > 1) and any(
+                one.has_room for one in self.replicas.values()
+            ):
                 passed[ticket.tier].add(ticket.organization_id)
             else:
                 break

@@ -47,6 +47,11 @@ class FairQueue:
         """Whether anybody waits."""
         return any(line.requests for line in self._in_order)
 
+    @property
+    def is_waited_by_wide(self) -> bool:
+        """Whether a request for several slots waits."""
+        return any(line.slots > line.requests for line in self._in_order)
+
     def is_first(self, tier: Tier) -> bool:
         """Tell whether one that comes now need not wait for others: `batch` lets all pass."""
         waiting = sum([line.requests for line in self._in_order])

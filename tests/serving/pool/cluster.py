@@ -20,6 +20,8 @@ from tests.fixtures.catalog import replica
 
 REPORT_SECONDS = 0.2
 AGAIN_SECONDS = 0.4
+WIDTH_MAX = 8
+"""Slots of a request: of as many choices as a client may ask for."""
 
 
 class LeapingLoop(asyncio.SelectorEventLoop):
@@ -39,20 +41,28 @@ class LeapingLoop(asyncio.SelectorEventLoop):
 
 
 class Cluster:
-    """`served` and `refused` count requests by tier, the latter by cause too; `slot_seconds` is
-    what tiers were served."""
+    """`served` and `refused` count requests by tier, the latter by cause too, `served_by` by
+    organization; `slot_seconds` is what tiers were served."""
 
     def __init__(
         self, gateways: int, slots: int, bounds: Bounds = BOUNDS, tokens_max: int = POOL_TOKENS_MAX
     ) -> None:
         self.served: Counter[Tier] = Counter()
+        self.served_by: Counter[str] = Counter()
         self.slot_seconds: Counter[Tier] = Counter()
+        self.in_flight_max = 0
         self._clock = asyncio.get_running_loop().time
         self._fleet = SlotShares(epoch=1)
         self._slots = slots
         self._shares = [Shares(lambda: gateways) for _ in range(gateways)]
         self.pools = [
-            Pool("dep", clock=self._clock, bounds=bounds, share_of=shares.of)
+            Pool(
+                "dep",
+                clock=self._clock,
+                bounds=bounds,
+                share_of=shares.of,
+                may_exceed=shares.may_exceed,
+            )
             for shares in self._shares
         ]
         for pool in self.pools:
@@ -71,11 +81,14 @@ class Cluster:
         while True:
             try:
                 async with self.pools[gateway].slot(ticket) as slot:
+                    in_flight = sum(one.replicas["rep_1"].in_flight for one in self.pools)
+                    self.in_flight_max = max(self.in_flight_max, in_flight)
                     slot.works()
                     await asyncio.sleep(seconds)
                     slot.took(Tokens(ticket.input_tokens, 0, 20))
                     self.served[ticket.tier] += 1
-                    self.slot_seconds[ticket.tier] += seconds
+                    self.served_by[ticket.organization_id] += 1
+                    self.slot_seconds[ticket.tier] += seconds * ticket.width
             except Overloaded:
                 await asyncio.sleep(AGAIN_SECONDS)
 
@@ -90,8 +103,6 @@ class Cluster:
             shares.hear(reply)
             parts, tiers = reply.parts.get("dep", {}), reply.tiers.get("dep")
             pool.set_shares(parts, tiers, reply.guarantees)
-            in_flight = sum(one.replicas["rep_1"].in_flight for one in self.pools)
-            assert in_flight <= self._slots
             await asyncio.sleep(REPORT_SECONDS)
 
     async def run(self, seconds: float, *clients: tuple[int, Ticket, float]) -> None:

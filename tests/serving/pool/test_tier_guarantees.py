@@ -10,7 +10,7 @@ from serving.contract.tiers import DEFAULT_GUARANTEES
 from serving.contract.units import TIERS, Tier
 from serving.pool.line import Bounds
 from serving.pool.ticket import Ticket
-from tests.serving.pool.cluster import Cluster, leaping
+from tests.serving.pool.cluster import WIDTH_MAX, Cluster, leaping
 
 SLOTS = 32
 SECONDS = 8.0
@@ -111,3 +111,22 @@ def test_one_slot_goes_round_four_gateways_by_tiers_and_not_by_gateways() -> Non
 
     cluster = leaping(run())
     assert cluster.served["priority"] >= 3 * cluster.served["flex"] > 0
+
+
+@pytest.mark.parametrize("gateways", [1, 4])
+def test_wide_requests_of_all_gateways_exceed_the_slots_by_one_request(gateways: int) -> None:
+    async def run() -> Cluster:
+        cluster = Cluster(gateways, SLOTS)
+        wide = Ticket("wide", width=WIDTH_MAX, input_tokens=20, output_tokens_max=160)
+        clients = [
+            (gateway, ticket, ANSWER_SECONDS)
+            for gateway in range(gateways)
+            for ticket in (*[wide] * 4, *[requests("default", "narrow", 60.0)] * 2 * SLOTS)
+        ]
+        await cluster.run(SECONDS, *clients)
+        return cluster
+
+    cluster = leaping(run())
+    assert cluster.in_flight_max <= SLOTS + WIDTH_MAX - 1
+    assert cluster.served_by["wide"] >= 0.25 * cluster.served_by["narrow"] / WIDTH_MAX
+    assert cluster.slot_seconds.total() >= 0.85 * SLOTS * SECONDS
