@@ -29,10 +29,13 @@ class OrganizationDemand(msgspec.Struct, frozen=True, array_like=True):
 
 class Held(msgspec.Struct, frozen=True, array_like=True):
     """A gateway's share of one replica as it is in force, and how many slots it takes of it. It
-    takes more where the share shrank, until enough of its requests have ended."""
+    takes more where the share shrank, until enough of its requests have ended, or where a request
+    of several choices started at its last free slot: `may_exceed` says whether that may happen or
+    has happened."""
 
     share: Count
     running: Count
+    may_exceed: bool = False
 
 
 Demands = Annotated[dict[Id, OrganizationDemand], Meta(max_length=ORGANIZATIONS_MAX)]
@@ -40,10 +43,12 @@ Demands = Annotated[dict[Id, OrganizationDemand], Meta(max_length=ORGANIZATIONS_
 
 class DeploymentDemand(msgspec.Struct, frozen=True):
     """What a gateway has to do for one deployment: by tier who runs and waits, and what it holds
-    of the replicas that it knows."""
+    of the replicas that it knows. A tier without anybody has been in use lately, so `batch` leaves
+    slots free for it. A request of several choices waits where it `wants_to_exceed` its share."""
 
     held: Annotated[dict[Id, Held], Meta(max_length=REPLICAS_MAX)] = {}
     tiers: dict[Tier, Demands] = {}
+    wants_to_exceed: bool = False
 
     @property
     def is_any(self) -> bool:
@@ -86,9 +91,11 @@ class ShareReply(msgspec.Struct, frozen=True):
 
     `parts` says, by deployment, of which organizations that also come through other gateways only
     a part of the weight counts here, and `tiers` which part of this gateway's slots each tier keeps
-    while it has work; one that is not named keeps its usual share. `strains` are those of the
-    replicas in `shares` whose engines tell, but of those that are empty. `epoch` grows with every
-    division.
+    while it has work; one that is not named keeps its guarantee. `guarantees` are those of all
+    slots; where there are none, the usual ones. `strains` are those of the replicas in `shares`
+    whose engines tell, but of those that are empty. Of the replicas in `may_exceed` it may take
+    more than its share for a request of several choices: one gateway at a time. `epoch` grows with
+    every division.
     """
 
     epoch: Version
@@ -97,4 +104,6 @@ class ShareReply(msgspec.Struct, frozen=True):
     live_gateway_count: Count = 1
     strains: dict[Id, Strain] = {}
     tiers: dict[Id, dict[Tier, Share]] = {}
+    guarantees: dict[Tier, Share] = {}
+    may_exceed: tuple[Id, ...] = ()
     schema: int = SCHEMA

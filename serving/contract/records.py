@@ -180,9 +180,9 @@ class DeploymentRecord(msgspec.Struct, frozen=True, gc=False):
     they never do), which is waited for `wake_seconds`.
 
     `weights` is a local folder or a Hugging Face id; `slots` is how many sequences one replica
-    works on at once, and `reserved_share` the part of all slots that is kept free for each tier
-    whose clients wait, while it is in use; `external_urls` are replicas that somebody else runs
-    (engine "external").
+    works on at once, and `reserved_share` the part of all slots that is kept free of the tier
+    `batch` for each tier whose clients wait, while it is in use; `external_urls` are replicas that
+    somebody else runs (engine "external").
     """
 
     deployment_id: Id

@@ -1,7 +1,7 @@
 """What the fleet is told, read once from the environment."""
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from serving.contract.codec import require
@@ -15,6 +15,7 @@ from serving.contract.environment import (
     url,
     whole_number,
 )
+from serving.contract.tiers import DEFAULT_GUARANTEES, Guarantees, read_guarantees
 
 TIMING_PREFIX = "PENSTOCK_FLEET_"
 
@@ -54,9 +55,9 @@ class Timings:
     """A stopped or failed replica stays in the feed so that its reason can be read."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            require(value > 0, TIMING_PREFIX + field.name.upper(), value, "more than 0")
+        for timing in fields(self):
+            value = getattr(self, timing.name)
+            require(value > 0, TIMING_PREFIX + timing.name.upper(), value, "more than 0")
 
 
 NUMBER_MAX = 10_000
@@ -82,6 +83,8 @@ class FleetConfig:
     kv_cache_gib: int = 1
     grammar_judges_max: int = 4
     """Sets of weights whose schemas are compiled ahead at once: a third of a gigabyte each."""
+    tier_guarantees: Guarantees = field(default_factory=lambda: DEFAULT_GUARANTEES)
+    """The shares of all slots that tiers have while they need them."""
     otlp_endpoint: str | None = None
     log_format: str = "console"
     timings: Timings = Timings()
@@ -115,6 +118,7 @@ def read_config(environ: Environment = os.environ) -> FleetConfig:
         grammar_judges_max=whole_number(
             environ, "PENSTOCK_FLEET_GRAMMAR_CHECKERS", _grammar_judges_max(), NUMBER_MAX
         ),
+        tier_guarantees=read_guarantees(environ, "PENSTOCK_TIER_GUARANTEES"),
         otlp_endpoint=(environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or "").rstrip("/") or None,
         log_format=text(environ, "PENSTOCK_LOG_FORMAT", "console"),
         timings=_timings(environ),
@@ -129,11 +133,11 @@ def _grammar_judges_max() -> int:
 
 def _timings(environ: Environment) -> Timings:
     given: dict[str, float] = {}
-    for field in fields(Timings):
-        name = TIMING_PREFIX + field.name.upper()
+    for timing in fields(Timings):
+        name = TIMING_PREFIX + timing.name.upper()
         if name in environ:
             try:
-                given[field.name] = float(environ[name])
+                given[timing.name] = float(environ[name])
             except ValueError:
                 require(False, name, environ[name], "seconds")
     return Timings(**given)

@@ -1,59 +1,96 @@
 """Dividing the slots of a deployment among gateways: by what organizations need, not by requests.
 
-First to tiers: to each its guaranteed share, as far as it needs it, then by urgency
-(`serving.contract.tiers`). Within a tier slots go to organizations: to each what it needs, and
-where that is more than there is, by their weights (max-min). An organization counts once however
-many gateways it comes through; there its slots follow its requests. What nobody needs is
-divided evenly, so that whoever comes next finds a slot.
+First to tiers (`serving.contract.tiers`). Within a tier slots go to organizations: to each what it
+needs, and where that is more than there is, by their weights (max-min). An organization counts once
+however many gateways it comes through; there its slots follow its requests. What nobody needs, and
+what is kept free of `batch`, is divided evenly, so that whoever comes next finds a slot.
 """
 
 from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heapreplace
 from math import ceil, floor
+from typing import NamedTuple
 
-from serving.contract.demand import DeploymentDemand
-from serving.contract.tiers import divide
+from serving.contract.demand import DeploymentDemand, OrganizationDemand
+from serving.contract.tiers import (
+    DEFAULT_GUARANTEES,
+    URGENT,
+    Guarantees,
+    divide,
+    fill,
+    reserved_slots,
+)
 from serving.contract.units import TIERS, Tier
 
 Demands = Mapping[str, DeploymentDemand]
 """What each gateway has to do for one deployment."""
 Shares = dict[str, dict[str, int]]
 """By replica, each gateway's slots."""
+TierDues = Mapping[Tier, Mapping[str, float]]
+"""By tier, the slots that each gateway is due for it."""
+ROUNDING = 1e-6
+GOLDEN_RATIO = 0.6180339887498949
+"""Its multiples fall evenly between whole numbers, however many of them there are."""
+
+
+class TierPolicy(NamedTuple):
+    """What tiers are guaranteed, and how much of all slots is kept free of `batch` for each urgent
+    one in use."""
+
+    guarantees: Guarantees = DEFAULT_GUARANTEES
+    reserved_share: float = 0.1
+
+
+USUAL = TierPolicy()
 
 
 def quotas(
-    slots: int, demands: Demands, before: Mapping[str, int], *, turn: int = 0
+    slots: int,
+    demands: Demands,
+    before: Mapping[str, int],
+    *,
+    turn: int = 0,
+    policy: TierPolicy = USUAL,
 ) -> dict[str, int]:
     """Return how many of so many slots each gateway gets: all of them together, and at least one
-    each. Where there are fewer slots than gateways, who has work takes turns, as `turn` grows.
+    each. Where there are fewer slots than gateways, they take turns, as `turn` grows.
 
     What is due is a fraction; a gateway keeps the whole number of `before` within one of it.
     """
-    gateways = sorted(demands)
-    if slots < len(gateways):
-        eager = [gateway for gateway in gateways if demands[gateway].is_any]
-        return dict.fromkeys(gateways, 0) | _in_turns(slots, eager or gateways, turn)
-    by_tier = due_by_tier(slots, demands)
-    due = {gateway: sum(own[gateway] for own in by_tier.values()) for gateway in gateways}
-    left = max(0.0, slots - sum(due.values()))
-    each = left / len(gateways) if gateways else 0.0
-    return _rounded(slots, {gateway: x + each for gateway, x in due.items()}, before)
+    by_tier = due_by_tier(slots, demands, policy)
+    due = {gateway: sum(own[gateway] for own in by_tier.values()) for gateway in sorted(demands)}
+    each = max(0.0, slots - sum(due.values())) / len(due) if due else 0.0
+    due = {gateway: own + each for gateway, own in due.items()}
+    return _in_turns(due, turn) if slots < len(due) else _rounded(slots, due, before)
 
 
-def due_by_tier(slots: int, demands: Demands) -> dict[Tier, dict[str, float]]:
+def due_by_tier(
+    slots: int, demands: Demands, policy: TierPolicy = USUAL
+) -> dict[Tier, dict[str, float]]:
     """Return what each gateway is due for each tier that anybody needs."""
     needs = {tier: _organizations(demands, tier) for tier in TIERS}
-    due = divide(slots, {tier: sum(n for _, n in own.values()) for tier, own in needs.items()})
+    in_use = sum(any(tier in demand.tiers for demand in demands.values()) for tier in URGENT)
+    due = divide(
+        slots,
+        {tier: sum(need for _, need in own.values()) for tier, own in needs.items()},
+        policy.guarantees,
+        reserved_slots(in_use, policy.reserved_share, slots, slots),
+    )
     return {
         tier: _by_organization(given, demands, tier, needs[tier]) for tier, given in due.items()
     }
 
 
-def tier_parts(by_tier: Mapping[Tier, Mapping[str, float]], gateway: str) -> dict[Tier, float]:
-    """Return which part of a gateway's slots each tier keeps there, of those that it is due for."""
-    due = {tier: own[gateway] for tier, own in by_tier.items() if own[gateway] > 0}
+def tier_parts(by_tier: TierDues, gateway: str, demand: DeploymentDemand) -> dict[Tier, float]:
+    """Return which part of a gateway's slots a tier keeps there that needs more than it is due.
+    Another keeps what it is guaranteed, so that what comes of it now has its turn."""
+    due = {tier: own[gateway] for tier, own in by_tier.items() if tier != "batch"}
     total = sum(due.values())
-    return {tier: given / total for tier, given in due.items()}
+    return {
+        tier: given / total
+        for tier, given in due.items()
+        if 0.0 < given < sum(_need(one) for one in demand.tiers.get(tier, {}).values()) - ROUNDING
+    }
 
 
 def assign(quota: Mapping[str, int], slots: Mapping[str, int], before: Shares) -> Shares:
@@ -123,25 +160,13 @@ def parts(demands: Demands, gateway: str) -> dict[str, float]:
     return found
 
 
-def fill(slots: float, needs: Mapping[str, tuple[int, int]]) -> dict[str, float]:
-    """Return what each gets of so many slots by its weight and need: nobody more than it needs,
-    and nobody less than by its weight while another has more by its own."""
-    given = {}
-    weights = sum(weight for weight, _ in needs.values())
-    for name, (weight, need) in sorted(needs.items(), key=lambda each: each[1][1] / each[1][0]):
-        given[name] = min(need, slots * weight / weights)
-        slots -= given[name]
-        weights -= weight
-    return given
-
-
 def _organizations(demands: Demands, tier: Tier) -> dict[str, tuple[int, int]]:
     """Return the weight and the need of each organization of a tier, over all gateways."""
     needs: dict[str, tuple[int, int]] = {}
     for demand in demands.values():
         for organization, own in demand.tiers.get(tier, {}).items():
             known = needs.get(organization, (own.weight, 0))[1]
-            if need := known + own.running + own.waiting:
+            if need := known + _need(own):
                 needs[organization] = own.weight, need
     return needs
 
@@ -154,7 +179,7 @@ def _by_organization(
     due = dict.fromkeys(demands, 0.0)
     for gateway, demand in demands.items():
         for organization, own in demand.tiers.get(tier, {}).items():
-            if need := own.running + own.waiting:
+            if need := _need(own):
                 due[gateway] += given[organization] * need / needs[organization][1]
     return due
 
@@ -177,18 +202,25 @@ def _is_near(whole: int | None, due: float) -> bool:
     return whole is not None and abs(whole - due) < 1.0
 
 
-def _in_turns(slots: int, gateways: list[str], turn: int) -> dict[str, int]:
-    given = dict.fromkeys(gateways, 0)
-    for place in range(slots):
-        given[gateways[(turn + place) % len(gateways)]] += 1
+def _in_turns(due: Mapping[str, float], turn: int) -> dict[str, int]:
+    """Return whole numbers of slots whose mean over many turns is what is due (systematic
+    sampling)."""
+    given, mark = {}, (turn + 0.5) * GOLDEN_RATIO % 1.0
+    for gateway, slots in due.items():
+        given[gateway] = floor(mark + slots) - floor(mark)
+        mark += slots
     return given
+
+
+def _need(demand: OrganizationDemand) -> int:
+    return demand.running + demand.waiting
 
 
 def _needs(demand: DeploymentDemand) -> dict[str, int]:
     needs: dict[str, int] = {}
     for organizations in demand.tiers.values():
         for organization, own in organizations.items():
-            needs[organization] = needs.get(organization, 0) + own.running + own.waiting
+            needs[organization] = needs.get(organization, 0) + _need(own)
     return needs
 
 

@@ -113,6 +113,12 @@ class Fleet:
                 )
         return slots
 
+    def reserved_share(self, deployment_id: str) -> float:
+        """Return which part of a deployment's slots is kept free of `batch` for each urgent tier in
+        use; 0 for a deployment that control does not want."""
+        deployment = self._deployments.get(deployment_id)
+        return 0.0 if deployment is None else deployment.reserved_share
+
     def strains(self, replica_ids: Iterable[str]) -> dict[str, Strain]:
         """Return how full the engines of some replicas are, of those that are at all."""
         found = {id_: self.replicas[id_].strain for id_ in replica_ids if id_ in self.replicas}

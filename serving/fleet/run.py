@@ -9,6 +9,7 @@ import aiohttp
 import structlog
 
 from serving.contract.records import DeploymentRecord
+from serving.contract.tiers import DEFAULT_GUARANTEES, Guarantees
 from serving.engine.adapters import adapters
 from serving.feed.follower import Follower
 from serving.feed.source import HttpSource
@@ -51,7 +52,7 @@ async def run(config: FleetConfig) -> None:
         grammars = Grammars(engines, judges_max=config.grammar_judges_max)
         # A reader must never see a fleet that has not yet adopted its replicas.
         fleet.adopt(stored)
-        shares = slot_shares(fleet)
+        shares = slot_shares(fleet, config.tier_guarantees)
         registry = registry_of(fleet, follower, reporter, shares)
         server = FleetServer(fleet, registry, config.callers, grammars, shares)
         await server.start(config.host, config.port)
@@ -67,10 +68,15 @@ async def run(config: FleetConfig) -> None:
     store.close()
 
 
-def slot_shares(fleet: Fleet) -> SlotShares:
+def slot_shares(fleet: Fleet, guarantees: Guarantees = DEFAULT_GUARANTEES) -> SlotShares:
     """Return nobody's shares yet; where replicas were adopted, gateways may have some."""
     grace = GRACE_SECONDS if fleet.replicas else 0.0
-    return SlotShares(epoch=time.time_ns() // 1_000_000, grace_until=time.monotonic() + grace)
+    return SlotShares(
+        epoch=time.time_ns() // 1_000_000,
+        grace_until=time.monotonic() + grace,
+        guarantees=guarantees,
+        reserved_share=fleet.reserved_share,
+    )
 
 
 async def _until_stopped(

@@ -2,15 +2,16 @@
 
 A share that shrinks is free for others only once its gateway has said that it keeps to the smaller
 one and how much it still runs. So the shares in force and what runs beyond them are never more than
-a replica's slots, whatever is lost on the way. Beyond it are only requests of several choices
-that began at the last free slot (`serving.pool.replica`), and a gateway that was not heard of for
-five seconds and lives on.
+a replica's slots, whatever is lost on the way. Beyond it are only a request of several choices
+that began at the last free slot (`serving.pool.replica`), of one gateway at a time, and a gateway
+that was not heard of for five seconds and lives on.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from serving.contract.demand import DemandReport, DeploymentDemand, ShareReply
+from serving.contract.tiers import DEFAULT_GUARANTEES, Guarantees
 from serving.contract.units import Tier
 from serving.fleet import division
 
@@ -22,6 +23,7 @@ REDIVIDE_SECONDS = 0.1
 TURN_SECONDS = 1.0
 """For which a gateway keeps a slot where there are too few for all."""
 NAMES_KEPT_MAX = 10_000
+NEVER = float("-inf")
 
 Slots = Mapping[str, Mapping[str, int]]
 """By deployment, the slots of each replica that may be given work."""
@@ -29,12 +31,16 @@ Slots = Mapping[str, Mapping[str, int]]
 
 @dataclass(slots=True)
 class Gateway:
-    """What a gateway last said; `may_run` is by replica the most that it may have there now."""
+    """What a gateway last said; `may_run` is by replica the most that it may have there now, but
+    for what a request of several choices takes beyond it where it `may_exceed` that. `turn_at` is
+    when it was last allowed to."""
 
     heard_at: float
     number: int
     deployments: Mapping[str, DeploymentDemand]
     may_run: dict[str, int] = field(default_factory=dict)
+    may_exceed: set[str] = field(default_factory=set)
+    turn_at: dict[str, float] = field(default_factory=dict)
     life: str = ""
     life_before: str = ""
 
@@ -54,17 +60,27 @@ class Division:
     slots: Mapping[str, int] = field(default_factory=dict)
     quota: dict[str, int] = field(default_factory=dict)
     shares: division.Shares = field(default_factory=dict)
-    by_tier: Mapping[Tier, Mapping[str, float]] = field(default_factory=dict)
+    by_tier: division.TierDues = field(default_factory=dict)
 
 
 class SlotShares:
-    """All live gateways and what they were granted. `now` is monotonic seconds throughout."""
+    """All live gateways and what they were granted, by the guarantees of tiers and what each
+    deployment keeps free of `batch`. `now` is monotonic seconds throughout."""
 
-    def __init__(self, *, epoch: int, grace_until: float = 0.0) -> None:
+    def __init__(
+        self,
+        *,
+        epoch: int,
+        grace_until: float = 0.0,
+        guarantees: Guarantees = DEFAULT_GUARANTEES,
+        reserved_share: Callable[[str], float] = lambda deployment_id: 0.1,
+    ) -> None:
         self.epoch = epoch
         self.gateways: dict[str, Gateway] = {}
         self._names: dict[str, str] = {}
         self._grace_until = grace_until
+        self._guarantees = guarantees
+        self._reserved_share = reserved_share
         self._divisions: dict[str, Division] = {}
 
     def name_of(self, gateway_id: str, claimed: str) -> str:
@@ -84,13 +100,17 @@ class SlotShares:
         if report.is_leaving:
             self.gateways.pop(report.gateway_id, None)
             return self._empty_reply()
-        may_run = {
-            replica_id: max(held.share, held.running)
+        held = {
+            replica_id: held
             for demand in report.deployments.values()
             for replica_id, held in demand.held.items()
         }
         self.gateways[report.gateway_id] = Gateway(
-            *(now, report.number, report.deployments, may_run, report.life),
+            *(now, report.number, report.deployments),
+            may_run={id_: max(one.share, one.running) for id_, one in held.items()},
+            may_exceed={id_ for id_, one in held.items() if one.may_exceed},
+            turn_at={} if known is None else known.turn_at,
+            life=report.life,
             life_before=_life_before(known, report.life),
         )
         return self._reply(report, slots, now)
@@ -113,6 +133,7 @@ class SlotShares:
         shares: dict[str, int] = {}
         parts: dict[str, dict[str, float]] = {}
         tiers: dict[str, dict[Tier, float]] = {}
+        may_exceed: list[str] = []
         for deployment_id, demand in report.deployments.items():
             own_slots = slots.get(deployment_id, {})
             due = self._divide(deployment_id, own_slots, now)
@@ -125,12 +146,41 @@ class SlotShares:
                     told = max(held.share, min(told, free))
                 gateway.may_run[replica_id] = max(held.share, held.running, told)
                 shares[replica_id] = told
+                if self._may_exceed(gateway, deployment_id, replica_id, now):
+                    if replica_id not in gateway.may_exceed:
+                        gateway.may_exceed.add(replica_id)
+                        gateway.turn_at[replica_id] = now
+                    may_exceed.append(replica_id)
             if found := division.parts(self._demands(deployment_id), report.gateway_id):
                 parts[deployment_id] = found
             by_tier = self._divisions[deployment_id].by_tier
-            if kept := division.tier_parts(by_tier, report.gateway_id):
+            if kept := division.tier_parts(by_tier, report.gateway_id, demand):
                 tiers[deployment_id] = kept
-        return ShareReply(self.epoch, shares, parts, len(self.gateways), tiers=tiers)
+        return ShareReply(
+            *(self.epoch, shares, parts, len(self.gateways)),
+            tiers=tiers,
+            guarantees=dict(self._guarantees),
+            may_exceed=tuple(may_exceed),
+        )
+
+    def _may_exceed(
+        self, gateway: Gateway, deployment_id: str, replica_id: str, now: float
+    ) -> bool:
+        """Tell whether a gateway may take more of a replica than its share: where no other may. It
+        keeps that until another wants it; those that want it take turns."""
+        others = [other for other in self.gateways.values() if other is not gateway]
+        if now < self._grace_until or any(replica_id in other.may_exceed for other in others):
+            return False
+        turns = [
+            other.turn_at.get(replica_id, NEVER)
+            for other in others
+            if (demand := other.deployments.get(deployment_id)) and demand.wants_to_exceed
+        ]
+        may, turn = replica_id in gateway.may_exceed, gateway.turn_at.get(replica_id, NEVER)
+        wants = gateway.deployments[deployment_id].wants_to_exceed
+        if not turns:
+            return wants or may or not others
+        return wants and (now - turn < TURN_SECONDS if may else turn <= min(turns))
 
     def _divide(self, deployment_id: str, slots: Mapping[str, int], now: float) -> division.Shares:
         """Return who is due what, divided anew if anything changed since a while."""
@@ -139,10 +189,11 @@ class SlotShares:
         is_same = last.among == demands.keys() and last.slots == slots
         if is_same and now - last.at < REDIVIDE_SECONDS:
             return last.shares
-        turn = int(now / TURN_SECONDS)
-        quota = division.quotas(sum(slots.values()), demands, last.quota, turn=turn)
+        turn, total = int(now / TURN_SECONDS), sum(slots.values())
+        policy = division.TierPolicy(self._guarantees, self._reserved_share(deployment_id))
+        quota = division.quotas(total, demands, last.quota, turn=turn, policy=policy)
         shares = division.assign(quota, slots, last.shares)
-        by_tier = division.due_by_tier(sum(slots.values()), demands)
+        by_tier = division.due_by_tier(total, demands, policy)
         self.epoch += shares != last.shares
         self._divisions[deployment_id] = Division(
             now, frozenset(demands), dict(slots), quota, shares, by_tier

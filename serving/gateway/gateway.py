@@ -181,6 +181,7 @@ class Gateway:
         return Pool(
             deployment_id,
             share_of=self.shares.of,
+            may_exceed=self.shares.may_exceed,
             on_demand=self.demand.note_news,
             on_prompt=self.prefix_news.tell,
             all_pressure=self.pressure,

@@ -64,7 +64,7 @@ def best(places: Sequence[Place], job: Job, blocks: Blocks = ()) -> Place:
     """
     if len(places) == 1:
         return places[0]
-    open_ = [place for place in places if place[1].has_room(job.tier)]
+    open_ = [place for place in places if place[1].has_room(job.tier, job.width)]
     if not open_:
         return min(places, key=lambda place: (place[1].load, place[0].dedicated_to is None))
     among = [place for place in open_ if place[0].dedicated_to is not None] or open_

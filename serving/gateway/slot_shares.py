@@ -22,6 +22,7 @@ from serving.contract.demand import (
 )
 from serving.contract.ids import new_id
 from serving.contract.replica import ReplicaRecord
+from serving.contract.tiers import DEFAULT_GUARANTEES
 from serving.contract.units import Tier
 from serving.pool.line import Line
 from serving.pool.pool import Pool
@@ -44,6 +45,7 @@ class Shares:
         self.is_unanswered = False
         """Whether the fleet could not be asked and never answered."""
         self._told: dict[str, int] = {}
+        self._exceedable: frozenset[str] = frozenset()
         self._gateways = gateways
 
     def of(self, record: ReplicaRecord) -> int:
@@ -54,10 +56,17 @@ class Shares:
             return min(record.slots, max(1, record.slots // self._gateways()))
         return 0
 
+    def may_exceed(self, record: ReplicaRecord) -> bool:
+        """Tell whether a request of several choices may take more of a replica than its share:
+        where the fleet allows it, or cannot be asked."""
+        return self.is_unanswered or record.replica_id in self._exceedable
+
     def hear(self, reply: ShareReply) -> bool:
-        """Take in an answer; tell whether any share shrank."""
+        """Take in an answer; tell whether any share shrank, or may be exceeded no more."""
         shrank = any(reply.shares.get(one, 0) < share for one, share in self._told.items())
-        self._told, self.is_told = reply.shares, True
+        shrank |= not self._exceedable.issubset(reply.may_exceed)
+        self._told, self.is_told, self.is_unanswered = reply.shares, True, False
+        self._exceedable = frozenset(reply.may_exceed)
         self.live_gateway_count = reply.live_gateway_count
         return shrank
 
@@ -120,8 +129,8 @@ class DemandReporter:
             self.note_news()
         for deployment_id, pool in pools.items():
             pool.set_strains(reply.strains)
-            tiers = reply.tiers.get(deployment_id)
-            pool.set_shares(reply.parts.get(deployment_id, {}), tiers)
+            parts, tiers = reply.parts.get(deployment_id, {}), reply.tiers.get(deployment_id)
+            pool.set_shares(parts, tiers, {**DEFAULT_GUARANTEES, **reply.guarantees})
 
     async def leave(self) -> None:
         """Give all slots back: nothing runs here any more."""
@@ -151,13 +160,17 @@ class DemandReporter:
 
 
 def demand_of(pool: Pool) -> DeploymentDemand:
-    """Return what a pool has to do, and what it holds."""
-    held = {id_: Held(one.share, one.in_flight) for id_, one in pool.replicas.items()}
-    tiers: dict[Tier, dict[str, OrganizationDemand]] = {}
+    """Return what a pool has to do, and what it holds. A tier in use for which `batch` leaves slots
+    free is named without any organization too."""
+    held = {
+        id_: Held(one.share, one.in_flight, one.may_exceed or one.in_flight > one.share)
+        for id_, one in pool.replicas.items()
+    }
+    tiers: dict[Tier, dict[str, OrganizationDemand]] = {tier: {} for tier in pool.urgent_tiers}
     for tier, line in pool.queue.lines.items():
         if organizations := _organizations(line):
             tiers[tier] = organizations
-    return DeploymentDemand(held, tiers)
+    return DeploymentDemand(held, tiers, pool.queue.is_waited_by_wide)
 
 
 def _organizations(line: Line) -> dict[str, OrganizationDemand]:

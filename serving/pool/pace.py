@@ -1,6 +1,10 @@
 """How fast a queue moves: what tells a request at its coming when its turn would be."""
 
-from serving.contract.tiers import GUARANTEED
+from collections.abc import Mapping
+from math import inf
+from typing import NamedTuple
+
+from serving.contract.tiers import Guarantees, divide
 from serving.contract.units import TIERS, Tier
 
 MEMORY_SECONDS = 30.0
@@ -9,29 +13,62 @@ SEEN_SECONDS_MIN = 1.0
 SEEN_SLOTS_MIN = 8.0
 RECENT = 0.3
 """How much the latest second counts in the rate at which a tier's requests come in."""
-ABOVE: dict[Tier, tuple[Tier, ...]] = {tier: TIERS[:place] for place, tier in enumerate(TIERS)}
-BELOW: dict[Tier, tuple[Tier, ...]] = {tier: TIERS[place + 1 :] for place, tier in enumerate(TIERS)}
+NO_SHARE_LEVEL = 1e9
+"""What other tiers may be given for their guarantees before one that has none: all they need."""
+RATE_PART_MIN = 1e-6
+"""Of all slots a second: below it rounding errors decide."""
+
+
+class TierLoad(NamedTuple):
+    """The slots that a tier uses, and those that its requests wait for."""
+
+    running: int
+    waiting: int
+
+
+class SlotRate:
+    """Slots given to anybody, over the time in which somebody waited."""
+
+    def __init__(self) -> None:
+        self.slots = 0.0
+        self._seconds = 0.0
+
+    @property
+    def per_second(self) -> float:
+        """Slots a second; 0 where nobody knows."""
+        if self._seconds < SEEN_SECONDS_MIN or self.slots < SEEN_SLOTS_MIN:
+            return 0.0
+        return self.slots / self._seconds
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, in which somebody waited."""
+        kept = 0.5 ** (seconds / MEMORY_SECONDS)
+        self.slots *= kept
+        self._seconds = self._seconds * kept + seconds
 
 
 class Pace:
-    """Slots given to anybody, over the time in which somebody waited; and by tier, slots of those
-    that came in."""
+    """Slots given to anybody, while somebody waited; and by tier, slots of those that came in.
+
+    While `batch` alone waits, for slots that are kept free of it, only its own pace is to be seen.
+    """
 
     def __init__(self) -> None:
-        self._slots = 0.0
-        self._seconds = 0.0
+        self._rate = SlotRate()
+        self._rate_of_batch = SlotRate()
         self._at = 0.0
         self._coming = dict.fromkeys(TIERS, 0.0)
         self._came = dict.fromkeys(TIERS, 0)
         self._second_at = 0.0
 
-    def look(self, now: float, *, waited: bool) -> None:
-        """Let time pass, in which somebody waited or nobody did."""
+    def look(self, now: float, *, waited: bool, for_reserved: bool = False) -> None:
+        """Let time pass, in which somebody waited, for slots kept free of `batch` or for any, or
+        nobody did."""
         passed, self._at = now - self._at, now
         if waited and passed > 0:
-            kept = 0.5 ** (passed / MEMORY_SECONDS)
-            self._slots *= kept
-            self._seconds = self._seconds * kept + passed
+            self._rate_of_batch.wait(passed)
+            if not for_reserved:
+                self._rate.wait(passed)
         if now - self._second_at >= 1.0:
             self._end_second(now - self._second_at)
             self._second_at = now
@@ -40,38 +77,52 @@ class Pace:
         """A request waits, or need not."""
         self._came[tier] += slots
 
-    def gave(self, slots: int) -> None:
+    def gave(self, slots: int, *, for_reserved: bool = False) -> None:
         """So many slots were given, while somebody waited."""
-        self._slots += slots
+        self._rate_of_batch.slots += slots
+        if not for_reserved:
+            self._rate.slots += slots
 
-    def growth(self, tier: Tier) -> float:
-        """Return how many slots a tier's requests come in for, for each that it is given."""
-        left = self._left(tier)
-        return min(2.0, self._coming[tier] / left) if left else 1.0
+    def growth(self, tier: Tier, guarantees: Guarantees) -> float:
+        """Return how many slots a tier's requests come in for, for each that it is given, at most
+        2."""
+        if not (pace := self._slots_a_second(tier)):
+            return 1.0
+        given = divide(pace, {**self._coming, tier: inf}, guarantees)[tier]
+        return min(2.0, self._coming[tier] / given) if given else 2.0
 
-    def seconds_for(self, slots: float, tier: Tier, before: float = 0.0) -> float:
-        """Return how long it takes until a tier was given so many slots, and those above it the
-        ones that they wait for `before` that; its share is its own, whatever waits above. 0 while
-        too little was seen to tell."""
-        left = self._left(tier)
-        if not left:
+    def seconds_for(
+        self, slots: float, tier: Tier, loads: Mapping[Tier, TierLoad], guarantees: Guarantees
+    ) -> float:
+        """Return how long it takes until a tier was given so many slots; 0 while too little was
+        seen to tell.
+
+        Until then another tier is given what it waits for and what comes meanwhile, and no more
+        than leaves both with the same use of their guarantees.
+        """
+        pace, share = self._slots_a_second(tier), guarantees[tier]
+        if not pace or slots <= 0:
             return 0.0
-        return min(slots / (GUARANTEED[tier] * self._slots_a_second), (slots + before) / left)
+        level = (loads[tier].running + slots) / share if share else NO_SHARE_LEVEL
+        most = {
+            other: max(0.0, level * guarantees[other] - loads[other].running)
+            for other in TIERS
+            if other != tier
+        }
+        seconds = (slots + sum(most.values())) / pace
+        for _ in most:  # Newton's method: each step finds a tier that needs less than its most.
+            given, rate = slots, pace
+            for other, bound in most.items():
+                waiting, coming = loads[other].waiting, self._coming[other]
+                if waiting + coming * seconds < bound:
+                    given, rate = given + waiting, rate - coming
+                else:
+                    given += bound
+            seconds = given / max(rate, RATE_PART_MIN * pace)
+        return seconds
 
-    def _left(self, tier: Tier) -> float:
-        """Return how many slots a second are given to a tier: what those above leave, and those
-        below do not have of their shares; no less than its own share."""
-        pace = self._slots_a_second
-        left = pace - sum(self._coming[other] for other in ABOVE[tier])
-        left -= sum(min(self._coming[other], GUARANTEED[other] * pace) for other in BELOW[tier])
-        return max(GUARANTEED[tier] * pace, left)
-
-    @property
-    def _slots_a_second(self) -> float:
-        """Slots given while somebody waited; 0 where nobody knows."""
-        if self._seconds < SEEN_SECONDS_MIN or self._slots < SEEN_SLOTS_MIN:
-            return 0.0
-        return self._slots / self._seconds
+    def _slots_a_second(self, tier: Tier) -> float:
+        return (self._rate_of_batch if tier == "batch" else self._rate).per_second
 
     def _end_second(self, seconds: float) -> None:
         kept = (1.0 - RECENT) ** seconds

@@ -10,7 +10,7 @@ from serving.contract.demand import Strain
 from serving.contract.prompt import TEMPLATE_TOKENS_MAX, PromptBound, growth_of
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
-from serving.contract.tiers import GUARANTEED
+from serving.contract.tiers import DEFAULT_GUARANTEES, URGENT, Guarantees, reserved_slots
 from serving.contract.units import Tier
 from serving.engine.usage import Tokens
 from serving.pool.errors import NoReplica, NoSpare, Quarantined
@@ -21,7 +21,6 @@ from serving.pool.prefixes import Blocks
 from serving.pool.pressure import Pressure
 from serving.pool.queue import FairQueue
 from serving.pool.replica import Replica
-from serving.pool.reserve import Reserve
 from serving.pool.route import Choice, Why, choose, has_other
 from serving.pool.slot import Slot
 from serving.pool.ticket import Ticket
@@ -29,11 +28,18 @@ from serving.pool.waiting import wait_before
 
 RECENT = 0.05
 """How much the latest answer counts in the mean time for each token."""
+IN_USE_SECONDS = 600.0
+"""For so long after its last request an urgent tier has slots kept free of `batch`."""
 
 
 def all_slots(record: ReplicaRecord) -> int:
     """Return a replica's slots: nobody else takes any."""
     return record.slots
+
+
+def always(record: ReplicaRecord) -> bool:
+    """Return that a replica's share may be exceeded: nobody else does it."""
+    return True
 
 
 def _bound_of(records: Iterable[ReplicaRecord]) -> PromptBound:
@@ -51,7 +57,8 @@ def _bound_of(records: Iterable[ReplicaRecord]) -> PromptBound:
 
 
 class Pool:
-    """Slots of one deployment, as many of each replica as `share_of` says. `on_demand` hears when
+    """Slots of one deployment, as many of each replica as `share_of` says, and more for a request
+    of several choices where `may_exceed` says so. `on_demand` hears when
     somebody begins to wait, or replicas change; `on_prompt` which replica is given which prompt's
     blocks. `clock` is monotonic seconds; `all_pressure` is that of all pools of a gateway."""
 
@@ -62,6 +69,7 @@ class Pool:
         clock: Callable[[], float] = time.monotonic,
         bounds: Bounds = BOUNDS,
         share_of: Callable[[ReplicaRecord], int] = all_slots,
+        may_exceed: Callable[[ReplicaRecord], bool] = always,
         on_demand: Callable[[], None] = lambda: None,
         on_prompt: Callable[[str, Blocks], None] = lambda replica_id, blocks: None,
         all_pressure: Pressure | None = None,
@@ -74,11 +82,14 @@ class Pool:
         self.wake_seconds = 0.0
         self._may_sleep = False
         self.queue = FairQueue(clock, bounds)
-        self.reserve = Reserve()
+        self.reserved_share = 0.1
+        """Of all gateways' slots, kept free of `batch` for each urgent tier in use."""
+        self._used_at: dict[Tier, float] = {}
         self.choices: Counter[Why] = Counter()
         """Requests by why they went where they did."""
         self._clock = clock
         self._share_of = share_of
+        self._may_exceed = may_exceed
         self._token_seconds = 0.0
         """What a token of one sequence takes, by the latest answers."""
         self.on_demand = on_demand
@@ -155,7 +166,7 @@ class Pool:
 
     def configure(self, record: DeploymentRecord) -> None:
         """Take in what the deployment says of its slots."""
-        self.reserve.share = record.reserved_share
+        self.reserved_share = record.reserved_share
         self.wake_seconds = record.timeouts.wake_seconds
         self._may_sleep = record.may_sleep
         self.call()
@@ -172,6 +183,7 @@ class Pool:
                 replica.seen.clear()
                 replica.loads_since = self._clock()
             replica.record, replica.share = record, share
+            replica.may_exceed = self._may_exceed(record)
             kept[replica_id] = replica
         self.health.set_replicas(kept)
         self.replicas = kept
@@ -189,15 +201,26 @@ class Pool:
         self.on_demand()
         self.call()
 
+    @property
+    def urgent_tiers(self) -> list[Tier]:
+        """The tiers in use for which `batch` leaves slots free."""
+        since = self._clock() - IN_USE_SECONDS
+        return [tier for tier in URGENT if self._used_at.get(tier, since) > since]
+
     def set_shares(
-        self, parts: Mapping[str, float], tiers: Mapping[Tier, float] | None = None
+        self,
+        parts: Mapping[str, float],
+        tiers: Mapping[Tier, float] | None = None,
+        guarantees: Guarantees | None = None,
     ) -> None:
         """Take in what may be taken of each replica from now on, of which organizations only a part
-        of the weight counts here, and which part of the slots tiers keep."""
+        of the weight counts here, which part of these slots tiers keep, and what tiers are
+        guaranteed of all gateways' slots."""
         for replica in self.replicas.values():
             replica.share = self._share_of(replica.record)
+            replica.may_exceed = self._may_exceed(replica.record)
         self.queue.set_parts(parts)
-        self.queue.turns.guaranteed = {**GUARANTEED, **(tiers or {})}
+        self.queue.set_shares(guarantees or DEFAULT_GUARANTEES, tiers or {})
         self.call()
 
     def set_strains(self, strains: Mapping[str, Strain]) -> None:
@@ -206,11 +229,11 @@ class Pool:
             strain = strains.get(replica_id)
             replica.strain = 0.0 if strain is None else strain.total
 
-    def has_room(self, tier: Tier) -> bool:
+    def has_room(self, tier: Tier, width: int = 1) -> bool:
         """Tell whether a request that comes now would be given a place at once."""
         if not self.queue.is_first(tier) or self._is_reserved(tier):
             return False
-        return choose(self.replicas.values(), self._clock()) is not None
+        return choose(self.replicas.values(), self._clock(), width=width) is not None
 
     def slot(
         self, ticket: Ticket, avoid: Collection[str] = (), elsewhere: Collection["Pool"] = ()
@@ -227,10 +250,10 @@ class Pool:
         another has others. Raises PoolError."""
         if seconds := self.health.quarantined_seconds(ticket):
             raise Quarantined(seconds)
-        self.reserve.note(ticket.tier, self._clock())
+        self._used_at[ticket.tier] = self._clock()
         if ticket.tier == "priority" and not avoid:
             self.health.hedging.budget.note_request()
-        if not self.pressure.fits(ticket):
+        if not self._has_tokens_for(ticket):
             raise self.queue.pressed(ticket)
         pools = [self, *(pool for pool in elsewhere if pool.trusts(ticket))]
         if avoid:
@@ -260,7 +283,7 @@ class Pool:
         spare = choice.replica
         if not spare.is_usable(self._clock()) or spare.is_on_trial:
             raise NoSpare
-        if not self.pressure.fits(ticket) or not self.health.hedging.budget.take():
+        if not self._has_tokens_for(ticket) or not self.health.hedging.budget.take():
             raise NoSpare
         return self._place(ticket, choice)
 
@@ -289,28 +312,31 @@ class Pool:
 
     def call(self) -> None:
         """Give places to those whose turn it is, as long as there are any. One that avoids the
-        replicas that have some lets others pass, and is first again when there is one elsewhere; so
-        does a tier beyond its share, where what is free is kept for others."""
+        replicas that have some, or may not exceed their shares, lets others pass and stays first.
+        """
         passed: defaultdict[Tier, set[str]] = defaultdict(set)
-        kept_out = set[Tier]()
-        while self.queue.is_waited:
+        is_held_back = False
+        while self.queue.is_waited and not is_held_back:
             if not self.is_open:
                 self.queue.send_away(self.no_replica())
-                return
-            waiter = self.queue.first(self._slots(), passed, kept_out)
+                break
+            waiter = self.queue.first(self._slots(), passed)
             if waiter is None:
-                return
+                break
             ticket, avoid = waiter.ticket, waiter.avoid
             if self._is_reserved(ticket.tier):
-                kept_out.add(ticket.tier)
+                is_held_back = True
             elif (choice := self._choose(ticket, avoid)) is not None:
                 self._occupy(choice, ticket)
                 service = self.queue.serve(waiter)
                 waiter.turn.set_result(Place(self, choice.replica, service, choice.unread))
-            elif avoid and any(one.has_room for one in self.replicas.values()):
+            elif (avoid or ticket.width > 1) and any(
+                one.has_room for one in self.replicas.values()
+            ):
                 passed[ticket.tier].add(ticket.organization_id)
             else:
-                return
+                break
+        self.queue.set_held_back(is_held_back)
 
     def _place(self, ticket: Ticket, choice: Choice) -> Place:
         """Give a place to one that need not wait."""
@@ -335,7 +361,7 @@ class Pool:
         self.call()
 
     def _find_for(self, ticket: Ticket, avoid: Collection[str]) -> Choice | None:
-        """Return a replica with a free slot, but for those that more urgent tiers have reserved."""
+        """Return a replica with a free slot, but for those that are kept free of `batch`."""
         return None if self._is_reserved(ticket.tier) else self._choose(ticket, avoid)
 
     def _choose(self, ticket: Ticket, avoid: Collection[str]) -> Choice | None:
@@ -345,16 +371,17 @@ class Pool:
     def _slots(self) -> int:
         return sum([replica.share for replica in self.replicas.values() if replica.is_ready])
 
+    def _has_tokens_for(self, ticket: Ticket) -> bool:
+        return self.pressure.fits(ticket, self.queue.guarantees[ticket.tier])
+
     def _is_reserved(self, tier: Tier) -> bool:
-        """Tell whether a request would take of what more urgent tiers have reserved: beyond its
-        own tier's share."""
-        now, slots = self._clock(), self._slots()
-        tiers = self.reserve.tiers(tier, now)
-        if not tiers or self.queue.turns.is_below_share(tier, slots, now):
+        """Tell whether the free slots are kept free of `batch`, and the tier is that."""
+        if tier != "batch" or not (urgent := len(self.urgent_tiers)):
             return False
         ready = [replica for replica in self.replicas.values() if replica.is_ready]
         total = sum(replica.record.slots for replica in ready)
-        return sum(replica.free for replica in ready) <= self.reserve.slots(tiers, slots, total)
+        reserved = reserved_slots(urgent, self.reserved_share, self._slots(), total)
+        return sum(replica.free for replica in ready) <= reserved
 
     def no_replica(self) -> NoReplica:
         """Return what to tell whoever waited in vain for the first replica."""

@@ -4,17 +4,16 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from serving.contract.tiers import DEFAULT_GUARANTEES, Guarantees
 from serving.contract.units import TIERS, Tier
 from serving.engine.usage import Tokens
 from serving.pool.errors import Cause, Overloaded, PoolError, TooManyWaiting
 from serving.pool.line import Bounds, Line
 from serving.pool.member import Service, Waiter
-from serving.pool.pace import ABOVE, Pace
+from serving.pool.pace import Pace, TierLoad
 from serving.pool.ticket import Ticket
 from serving.pool.tier_turns import TierTurns
 
-UP_TO: dict[Tier, tuple[Tier, ...]] = {tier: TIERS[: place + 1] for place, tier in enumerate(TIERS)}
-"""Each tier, and those that go before it."""
 NOBODY: Mapping[Tier, Collection[str]] = {}
 SURE = 0.85
 """How much of the time that one may wait its wait may be predicted to take: others come, and
@@ -33,8 +32,10 @@ class FairQueue:
         self.refusals: Counter[tuple[Tier, Cause]] = Counter()
         self.lines: dict[Tier, Line] = {tier: Line(bounds) for tier in TIERS}
         self._pace = Pace()
-        self.turns = TierTurns()
+        self.guarantees = DEFAULT_GUARANTEES
+        self._turns = TierTurns()
         self._is_served = True
+        self._is_held_back = False
         self._in_order = tuple(self.lines.values())
         self._clock = clock
 
@@ -46,18 +47,22 @@ class FairQueue:
         """Whether anybody waits."""
         return any(line.requests for line in self._in_order)
 
+    @property
+    def is_waited_by_wide(self) -> bool:
+        """Whether a request for several slots waits."""
+        return any(line.slots > line.requests for line in self._in_order)
+
     def is_first(self, tier: Tier) -> bool:
-        """Tell whether one that comes now need not wait for others."""
-        lines = self.lines
-        return not any(lines[other].requests for other in UP_TO[tier])
+        """Tell whether one that comes now need not wait for others: `batch` lets all pass."""
+        waiting = sum([line.requests for line in self._in_order])
+        return waiting == (0 if tier == "batch" else self.lines["batch"].requests)
 
     def serve_at_once(self, ticket: Ticket) -> Service:
         """Count one that need not wait."""
-        is_waited = self.is_waited
-        self._pace.look(self._clock(), waited=is_waited)
+        is_waited = self._look()
         self._pace.came_in(ticket.tier, ticket.width)
         if is_waited:
-            self._pace.gave(ticket.width)
+            self._pace.gave(ticket.width, for_reserved=self._is_held_back)
         return self._begun(self.lines[ticket.tier].serve_at_once(ticket))
 
     def join(
@@ -69,8 +74,9 @@ class FairQueue:
         for queue in queues:
             queue._look()
         if self.lines[ticket.tier].is_full_of(ticket):
-            seconds = self._pace.seconds_for(ticket.width, ticket.tier)
-            raise self._refused(ticket, TooManyWaiting(seconds))
+            raise self._refused(
+                ticket, TooManyWaiting(self._seconds_for(ticket.width, ticket.tier))
+            )
         seconds = min(queue._seconds_until(ticket) for queue in queues)
         late = seconds - SURE * ticket.seconds_max
         if late > 0:
@@ -98,24 +104,18 @@ class FairQueue:
         late = self._seconds_until(ticket) - ticket.seconds_max
         return self._refused(ticket, Overloaded("waited", late))
 
-    def first(
-        self,
-        slots: int,
-        but: Mapping[Tier, Collection[str]] = NOBODY,
-        without: Collection[Tier] = (),
-    ) -> Waiter | None:
-        """Return whose turn it is where there are so many slots: `but` some organizations of each
-        tier, which keep theirs, and `without` some tiers."""
+    def first(self, slots: int, but: Mapping[Tier, Collection[str]] = NOBODY) -> Waiter | None:
+        """Return whose turn it is where there are so many slots, `but` some organizations of each
+        tier, which keep theirs."""
         heads = {}
         for tier, line in self.lines.items():
-            if line.requests and tier not in without:
+            if line.requests:
                 head = self._head(line, but.get(tier, ()))
                 if head is not None:
                     heads[tier] = head
         if len(heads) <= 1:
             return next(iter(heads.values()), None)
-        needs = {tier: line.running + line.slots for tier, line in self.lines.items()}
-        return heads[self.turns.next_of(heads, slots, needs, self._clock())]
+        return heads[self._turns.next_of(heads, slots, self._clock())]
 
     def _head(self, line: Line, but: Collection[str]) -> Waiter | None:
         """Return whose turn it is in a line; one whose client left just now is passed over."""
@@ -128,7 +128,7 @@ class FairQueue:
         ticket = waiter.ticket
         for queue in waiter.queues:
             queue._look()
-            queue._pace.gave(ticket.width)
+            queue._pace.gave(ticket.width, for_reserved=queue._is_held_back)
             if queue is not self:
                 queue.leave(waiter)
         return self._begun(self.lines[ticket.tier].serve(waiter))
@@ -141,11 +141,11 @@ class FairQueue:
         """One is served no more."""
         tier = service.ticket.tier
         self.lines[tier].end(service)
-        self.turns.note(tier, self.lines[tier].running, self._clock())
+        self._turns.note(tier, self.lines[tier].running, self._clock())
 
     def _begun(self, service: Service) -> Service:
         tier = service.ticket.tier
-        self.turns.note(tier, self.lines[tier].running, self._clock())
+        self._turns.note(tier, self.lines[tier].running, self._clock())
         return service
 
     def set_served(self, is_served: bool) -> None:
@@ -153,6 +153,18 @@ class FairQueue:
         fast the queue moves once it is there."""
         self._look()
         self._is_served = is_served
+
+    def set_held_back(self, is_held_back: bool) -> None:
+        """Say whether only `batch` waits, and for slots that are kept free of it: that tells
+        nothing of how fast the queue moves for other tiers."""
+        if is_held_back != self._is_held_back:
+            self._look()
+            self._is_held_back = is_held_back
+
+    def set_shares(self, guarantees: Guarantees, shares: Mapping[Tier, float]) -> None:
+        """Say what tiers are guaranteed of all slots, and which part of this gateway's some keep
+        now."""
+        self.guarantees, self._turns.shares = guarantees, {**guarantees, **shares}
 
     def set_parts(self, parts: Mapping[str, float]) -> None:
         """Say of which organizations only a part of the weight counts here."""
@@ -175,7 +187,7 @@ class FairQueue:
             if waiter is None:
                 for one in reversed(outweighed):
                     line.join(one)
-                seconds = self._pace.seconds_for(ticket.width, ticket.tier)
+                seconds = self._seconds_for(ticket.width, ticket.tier)
                 raise self._refused(ticket, Overloaded("queue_full", seconds))
             line.leave(waiter)
             outweighed.append(waiter)
@@ -190,13 +202,18 @@ class FairQueue:
         self.refusals[ticket.tier, error.cause] += 1
         return error
 
-    def _look(self) -> None:
-        self._pace.look(self._clock(), waited=self._is_served and self.is_waited)
+    def _look(self) -> bool:
+        """Let time pass; return whether anybody waits to be served."""
+        is_waited = self._is_served and self.is_waited
+        self._pace.look(self._clock(), waited=is_waited, for_reserved=self._is_held_back)
+        return is_waited
 
     def _seconds_until(self, ticket: Ticket) -> float:
-        """Return how long one that comes now would wait: for turns in its own tier, and for whoever
-        waits in those above as far as its tier's share lets them go first."""
-        tier = ticket.tier
-        before = sum(self.lines[other].slots for other in ABOVE[tier])
-        turns = self.lines[tier].slots_before(ticket, self._pace.growth(tier))
-        return self._pace.seconds_for(turns, tier, before)
+        """Return how long one that comes now would wait for turns in its own tier."""
+        growth = self._pace.growth(ticket.tier, self.guarantees)
+        turns = self.lines[ticket.tier].slots_before(ticket, growth)
+        return self._seconds_for(turns, ticket.tier)
+
+    def _seconds_for(self, slots: float, tier: Tier) -> float:
+        loads = {other: TierLoad(line.running, line.slots) for other, line in self.lines.items()}
+        return self._pace.seconds_for(slots, tier, loads, self.guarantees)

@@ -29,6 +29,8 @@ class Replica:
     record: ReplicaRecord
     share: int
     in_flight: int = 0
+    may_exceed: bool = True
+    """Whether a request of several choices may begin where fewer slots are free."""
     unread: int = 0
     """Blocks of prompts that it was given and has not answered;"""
     unread_elsewhere: int = 0
@@ -59,8 +61,8 @@ class Replica:
 
     @property
     def has_room(self) -> bool:
-        """Whether a request may begin. One of several choices begins at the first free slot, and
-        takes more than the share until as many requests have ended."""
+        """Whether a request may begin. One of several choices begins at the first free slot where
+        it `may_exceed` the share, until as many requests have ended."""
         return self.in_flight < self.share
 
     @property

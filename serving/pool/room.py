@@ -13,9 +13,10 @@ class Room:
         self.size_max = size_max
         self._of: dict[str, int] = {}
 
-    def fits(self, organization_id: str, weight: int, size: int, part: float = 1.0) -> bool:
-        """Tell whether an organization may hold so much more, where a part is all there is."""
-        left = self.size_max * part - self.held - size
+    def fits(self, organization_id: str, weight: int, size: int, free: float | None = None) -> bool:
+        """Tell whether an organization may hold so much more, where so much is `free`: by default
+        what nobody holds."""
+        left = (self.size_max - self.held if free is None else free) - size
         return left >= 0 and self._of.get(organization_id, 0) + size <= max(1, weight) * left
 
     def add(self, organization_id: str, size: int) -> None:

@@ -44,7 +44,7 @@ def choose(
     blocks: Blocks = (),
 ) -> Choice | None:
     """Return a usable replica with a free slot for a prompt that begins with `blocks`, with
-    `width` of them where there is one.
+    `width` of them where there is one; without, one where the share may be exceeded.
 
     Replicas whose ids are in `avoid` are taken only when no other is usable. Where every ready
     replica is ejected, ejection is ignored: a doubtful answer is better than none.
@@ -52,7 +52,8 @@ def choose(
     usable = _usable(replicas, now, avoid)
     free = [each for each in usable if each.has_room]
     if width > 1:
-        free = [each for each in free if each.free >= width] or free
+        enough = [each for each in free if each.free >= width]
+        free = enough or [each for each in free if each.may_exceed]
     if not free:
         return None
     if not blocks or len(usable) == 1:

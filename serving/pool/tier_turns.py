@@ -1,22 +1,23 @@
 """Turns among tiers: to each by its share of the slots, over time where that is less than one."""
 
-from collections.abc import Iterable, Mapping
-from math import exp
+from collections.abc import Collection
+from math import exp, inf
 
-from serving.contract.tiers import GUARANTEED, divide
+from serving.contract.tiers import DEFAULT_GUARANTEES, Guarantees
 from serving.contract.units import TIERS, Tier
 
 MEMORY_SECONDS = 10.0
 """Over which the slots that a tier had are averaged."""
-ABOUT = 0.25
-"""Of what a tier is due: how much less another must have to go before a more urgent one."""
+EQUAL = 0.25
+"""How far apart two tiers' slots divided by their shares may be to count as equal: by less than a
+slot."""
 
 
 class TierTurns:
-    """`guaranteed` are the shares that tiers keep at this gateway."""
+    """Of one gateway; `shares` of its slots are what tiers keep while they have work."""
 
     def __init__(self) -> None:
-        self.guaranteed: Mapping[Tier, float] = GUARANTEED
+        self.shares: Guarantees = DEFAULT_GUARANTEES
         self._running = dict.fromkeys(TIERS, 0)
         self._mean = dict.fromkeys(TIERS, 0.0)
         self._at = dict.fromkeys(TIERS, 0.0)
@@ -26,26 +27,25 @@ class TierTurns:
         self._mean[tier] = self._mean_of(tier, now)
         self._running[tier], self._at[tier] = running, now
 
-    def next_of(
-        self, waiting: Iterable[Tier], slots: int, needs: Mapping[Tier, float], now: float
-    ) -> Tier:
-        """Return which of the tiers that wait has least of what it is due; of
-        those that have about as little the most urgent. `waiting` begins with the most urgent."""
-        due = divide(slots, needs, self.guaranteed)
-        parts = {tier: self._has(tier, due[tier], now) / (due[tier] or 1e-9) for tier in waiting}
-        least = min(parts.values())
-        return next(tier for tier, part in parts.items() if part <= least + ABOUT)
+    def next_of(self, waiting: Collection[Tier], slots: int, now: float) -> Tier:
+        """Return which of the tiers that wait, the most urgent first, has the fewest slots for its
+        share; of equal ones the most urgent. A tier without a share is next where no other waits.
 
-    def is_below_share(self, tier: Tier, slots: int, now: float) -> bool:
-        """Tell whether a tier has less than its share of all, so that nothing is kept from it."""
-        due = GUARANTEED[tier] * slots
-        return self._has(tier, due, now) < due
+        Giving each free slot to that tier divides all slots as `serving.contract.tiers` says.
+        """
+        levels = {tier: self._level(tier, slots, now) for tier in waiting}
+        least = min(levels.values())
+        return next(tier for tier, level in levels.items() if level <= least + EQUAL)
 
-    def _has(self, tier: Tier, due: float, now: float) -> float:
-        """Return how many slots a tier has. Who is due less than one has one now and then; what
-        anybody had more while nobody else wanted it is no debt."""
-        running = self._running[tier]
-        return running if due >= 1 else max(running, min(1.0, self._mean_of(tier, now)))
+    def _level(self, tier: Tier, slots: int, now: float) -> float:
+        """Return a tier's slots divided by its share. Who is due less than one has one now and
+        then; what anybody had more while nobody else wanted it is no debt."""
+        running, share = self._running[tier], self.shares[tier]
+        if not share:
+            return inf
+        if share * slots >= 1:
+            return running / share
+        return max(running, min(1.0, self._mean_of(tier, now))) / share
 
     def _mean_of(self, tier: Tier, now: float) -> float:
         kept = exp(-max(0.0, now - self._at[tier]) / MEMORY_SECONDS)

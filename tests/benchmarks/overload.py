@@ -135,7 +135,8 @@ def _remarks() -> list[str]:
         f" {TOKENS[0]} to {TOKENS[-1]} tokens each, each on a connection of its own; those of the"
         f" first {SKIP_SECONDS:g} s of a round count for nothing. Peak is the best goodput of the"
         f" round. The deployment's `queue_seconds` is {QUEUE_SECONDS:g}. From its first request of"
-        " the tier `priority` on, a tenth of the slots is kept free for such, in all rounds after.",
+        " the tier `priority` on, `batch` leaves a tenth of the slots free for such, in all rounds"
+        " after.",
         f"interactive: {INTERACTIVE:g} requests/s of the tier `default`; filled: with {BATCHES}"
         " requests of the tier `batch` always under way. Idle tokens are what the engine made at"
         " 2x, less the interactive ones.",

@@ -44,6 +44,7 @@ REPLIES = st.builds(
     COUNTS,
     st.dictionaries(IDS, st.builds(Strain, COUNTS, st.floats(0, 1)), max_size=3),
     st.dictionaries(IDS, st.dictionaries(st.sampled_from(TIERS), st.floats(0, 1)), max_size=3),
+    st.dictionaries(st.sampled_from(TIERS), st.floats(0, 1)),
 )
 
 

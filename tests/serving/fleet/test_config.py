@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from serving.contract.tiers import DEFAULT_GUARANTEES
 from serving.fleet.config import read_config
 
 GOOD = {
@@ -19,6 +20,7 @@ def test_reads_what_is_given_and_defaults_the_rest() -> None:
     assert config.directory == Path("fleet")
     assert (config.timings.stuck_seconds, config.timings.poll_seconds) == (2.5, 1.0)
     assert config.keep_replicas
+    assert config.tier_guarantees == DEFAULT_GUARANTEES
     assert not read_config(GOOD | {"PENSTOCK_FLEET_KEEP_REPLICAS": "0"}).keep_replicas
 
 
@@ -34,6 +36,7 @@ def test_reads_what_is_given_and_defaults_the_rest() -> None:
         ("PENSTOCK_FLEET_STUCK_SECONDS", "soon"),
         ("PENSTOCK_FLEET_STUCK_SECONDS", "0"),
         ("PENSTOCK_LOG_FORMAT", "xml"),
+        ("PENSTOCK_TIER_GUARANTEES", "priority=100"),
     ],
 )
 def test_a_bad_value_names_its_variable(name: str, value: str) -> None:

@@ -18,6 +18,7 @@ from serving.fleet.shares import GATEWAY_SECONDS, SlotShares
 
 SLOTS = {"dep": {"r1": 8, "r2": 4}}
 TOTAL = 12
+WIDTH = 8
 
 
 @dataclass
@@ -31,25 +32,29 @@ class Gateway:
     shares: dict[str, int] = field(default_factory=dict)
     running: dict[str, int] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
+    wide: int = 0
+    """Requests of eight choices that wait."""
+    may_exceed: tuple[str, ...] = ()
 
     def report(self, now: float, *, is_lost: bool = False) -> None:
         """Report and go by the answer, or never hear of it."""
         self.number += 1
         reply = self.fleet.report(self.told(), self.slots, now)
         if not is_lost:
-            self.shares = decode(encode(reply), ShareReply).shares
+            reply = decode(encode(reply), ShareReply)
+            self.shares, self.may_exceed = reply.shares, reply.may_exceed
 
     def told(self) -> DemandReport:
-        held = {
-            one: Held(self.shares.get(one, 0), self.running.get(one, 0))
-            for one in self.slots["dep"]
-        }
+        held = {}
+        for one in self.slots["dep"]:
+            share, running = self.shares.get(one, 0), self.running.get(one, 0)
+            held[one] = Held(share, running, one in self.may_exceed or running > share)
         runs = sum(self.running.values())
         tiers = {
             name: OrganizationDemand(1, runs if name == self.name else 0, count)
             for name, count in self.waiting.items()
         }
-        demand = DeploymentDemand(held, {"default": tiers})
+        demand = DeploymentDemand(held, {"default": tiers}, self.wide > 0)
         report = DemandReport(self.name, self.number, {"dep": demand})
         return decode(encode(report), DemandReport)
 
@@ -59,6 +64,12 @@ class Gateway:
                 organization = next(name for name, count in self.waiting.items() if count)
                 self.waiting[organization] -= 1
                 self.running[replica] = self.running.get(replica, 0) + 1
+
+    def start_wide(self) -> None:
+        for replica, share in self.shares.items():
+            if self.wide and self.running.get(replica, 0) < share and replica in self.may_exceed:
+                self.wide -= 1
+                self.running[replica] = self.running.get(replica, 0) + WIDTH
 
     def end(self, count: int) -> None:
         """So many end, each where most run."""
@@ -84,7 +95,7 @@ def settle(gateways: list[Gateway], now: float, rounds: int = 3) -> float:
 
 DEEDS = st.lists(
     st.tuples(
-        st.sampled_from(("report", "lost", "start", "wait", "end", "die", "time")),
+        st.sampled_from(("report", "lost", "start", "wait", "end", "die", "time", "wide")),
         st.integers(0, 2),
         st.integers(0, 9),
     ),
@@ -94,7 +105,7 @@ DEEDS = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(DEEDS, st.integers(0, 2**32))
-def test_together_they_never_run_more_than_there_are_slots(
+def test_together_they_run_no_more_than_the_slots_and_what_one_wide_request_exceeds(
     deeds: list[tuple[str, int, int]], seed: int
 ) -> None:
     fleet, gateways = world("g1", "g2", "g3")
@@ -105,7 +116,10 @@ def test_together_they_never_run_more_than_there_are_slots(
         if deed == "wait":
             gateway.waiting[names.choice("abc")] = count
         elif deed == "start":
+            gateway.start_wide()
             gateway.start()
+        elif deed == "wide":
+            gateway.wide = count
         elif deed == "end":
             gateway.end(count)
         elif deed == "time":
@@ -124,8 +138,12 @@ def test_together_they_never_run_more_than_there_are_slots(
             in_force = sum(
                 max(one.shares.get(replica, 0), one.running.get(replica, 0)) for one in gateways
             )
-            assert in_force <= slots
-            assert fleet.granted(replica) <= slots
+            assert in_force <= slots + WIDTH - 1
+            assert fleet.granted(replica) <= slots + WIDTH - 1
+            if not any(
+                one.running.get(replica, 0) > one.shares.get(replica, 0) for one in gateways
+            ):
+                assert in_force <= slots
 
 
 def test_one_gateway_has_all_at_its_first_report() -> None:
@@ -246,3 +264,32 @@ def test_whoever_shares_a_slot_by_turns_gets_its_turn() -> None:
         assert fleet.granted("r1") <= 1
         now += 0.2
     assert len(served) == 3
+
+
+def test_one_gateway_at_a_time_may_exceed_its_share_and_each_that_wants_to_has_its_turn() -> None:
+    _, [first, second] = world("g1", "g2")
+    first.report(0.0)
+    assert set(first.may_exceed) == {"r1", "r2"}, "alone it need not ask"
+    now, turns = 0.1, {"g1": 0, "g2": 0}
+    second.report(now)
+    assert second.may_exceed == ()
+    for _ in range(100):
+        first.wide = second.wide = 5
+        for gateway in (first, second):
+            gateway.report(now)
+            if gateway.may_exceed:
+                turns[gateway.name] += 1
+        assert not set(first.may_exceed) & set(second.may_exceed)
+        now += 0.2
+    assert min(turns.values()) >= 30
+    first.running, first.wide = {"r1": first.shares["r1"] + 7}, 0
+    for _ in range(20):
+        now += 0.2
+        first.report(now)
+        second.report(now)
+        assert "r1" not in second.may_exceed, "until what exceeds has ended"
+    first.running = {}
+    for _ in range(3):
+        first.report(now)
+        second.report(now)
+    assert set(second.may_exceed) == {"r1", "r2"}

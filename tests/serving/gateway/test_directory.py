@@ -57,12 +57,12 @@ def test_a_pool_goes_by_what_its_deployment_says_of_its_slots() -> None:
     first = catalog.deployment("var_demo")
     directory.apply(batch(("deployment", first.deployment_id, first)))
     pool = directory.pools[first.deployment_id]
-    assert (pool.reserve.share, pool.wake_seconds) == (first.reserved_share, 0.0)
+    assert (pool.reserved_share, pool.wake_seconds) == (first.reserved_share, 0.0)
     waking = msgspec.structs.replace(first.timeouts, wake_seconds=40.0)
     changed = msgspec.structs.replace(first, reserved_share=0.5, timeouts=waking)
     directory.apply(batch(("deployment", first.deployment_id, changed)))
     assert directory.pools[first.deployment_id] is pool
-    assert (pool.reserve.share, pool.wake_seconds) == (0.5, 40.0)
+    assert (pool.reserved_share, pool.wake_seconds) == (0.5, 40.0)
 
 
 def test_organizations_have_salts_of_their_own_that_survive_a_restart() -> None:

@@ -225,4 +225,8 @@ async def test_the_fleet_hears_who_waits_and_how_urgently(stack: Stack) -> None:
     await eventually(is_heard)
     stack.engines[0].engine.freeze(False)
     assert await asyncio.gather(*asking) == [200, 200, 200]
-    await eventually(lambda: not stack.control.slots.reports[-1].deployments["dep_var_demo"].tiers)
+
+    def is_idle() -> bool:
+        return stack.control.slots.reports[-1].deployments["dep_var_demo"].tiers == {"default": {}}
+
+    await eventually(is_idle)

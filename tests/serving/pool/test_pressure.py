@@ -1,16 +1,16 @@
-"""Too many tokens: less urgent tiers are shed first, and no organization takes all the room."""
+"""Too many tokens: no tier takes the room of another, and no organization that of its tier."""
 
 import asyncio
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.contract.tiers import DEFAULT_GUARANTEES
 from serving.contract.units import TIERS, Tier
 from serving.pool.errors import Overloaded
 from serving.pool.pool import Pool
-from serving.pool.pressure import PART, Pressure
+from serving.pool.pressure import Pressure
 from serving.pool.ticket import Ticket
 from tests.fixtures.catalog import replica
 
@@ -23,38 +23,45 @@ TICKETS = st.builds(
 )
 
 
+def fits(pressure: Pressure, ticket: Ticket) -> bool:
+    return pressure.fits(ticket, DEFAULT_GUARANTEES[ticket.tier])
+
+
 @given(st.lists(st.tuples(TICKETS, st.booleans()), max_size=80))
-def test_a_tier_never_fills_what_is_left_for_those_above(
+def test_a_tier_below_its_guarantee_has_room_whatever_others_hold(
     deeds: list[tuple[Ticket, bool]],
 ) -> None:
     pressure, held = Pressure(1_000), list[Ticket]()
     for ticket, ends in deeds:
-        if pressure.fits(ticket):
+        if fits(pressure, ticket):
             pressure.add(ticket)
             held.append(ticket)
-            assert pressure.tokens <= 1_000 * PART[ticket.tier]
         if ends and held:
             pressure.remove(held.pop(0))
-        assert pressure.tokens == sum(one.input_tokens for one in held)
+        assert pressure.tokens == sum(one.input_tokens for one in held) < 2_000
+        for tier, share in DEFAULT_GUARANTEES.items():
+            left = 1_000 * share - sum(one.input_tokens for one in held if one.tier == tier)
+            newcomer = Ticket("newcomer", tier=tier, input_tokens=max(1, int(left / 2)))
+            assert left < 2 or fits(pressure, newcomer)
 
 
-def test_more_urgent_tiers_find_room_where_others_find_none() -> None:
+@pytest.mark.parametrize("flooding", TIERS)
+def test_what_is_free_is_there_for_every_tier_and_for_batch_all_but_a_reserve(
+    flooding: Tier,
+) -> None:
     pressure = Pressure(1_000)
-    assert list(PART) == list(TIERS)
-    for lower, upper in pairwise(reversed(TIERS)):
-        number = 0
-        while pressure.fits(one := Ticket(f"{lower}{number}", tier=lower, input_tokens=1)):
+    for number in range(1_000):
+        if fits(pressure, one := Ticket(f"{flooding}{number}", tier=flooding, input_tokens=1)):
             pressure.add(one)
-            number += 1
-        assert not pressure.fits(Ticket("newcomer", tier=lower))
-        assert pressure.fits(Ticket("newcomer", tier=upper))
+    assert pressure.tokens == (799 if flooding == "batch" else 999)
+    assert not fits(pressure, Ticket("newcomer", tier=flooding))
 
 
 def test_an_organization_may_take_as_much_as_it_leaves_by_its_weight() -> None:
     light, heavy = Pressure(1_000), Pressure(1_000)
-    assert light.fits(Ticket("a", tier="priority", input_tokens=500))
-    assert not light.fits(Ticket("a", tier="priority", input_tokens=501))
-    assert heavy.fits(Ticket("a", weight=3, tier="priority", input_tokens=750))
+    assert fits(light, Ticket("a", tier="priority", input_tokens=500))
+    assert not fits(light, Ticket("a", tier="priority", input_tokens=501))
+    assert fits(heavy, Ticket("a", weight=3, tier="priority", input_tokens=750))
 
 
 def test_all_pools_together_have_a_bound_of_their_own() -> None:
@@ -62,9 +69,9 @@ def test_all_pools_together_have_a_bound_of_their_own() -> None:
     one, other = Pressure(1_000, within=everything), Pressure(1_000, within=everything)
     one.add(Ticket("a", input_tokens=800))
     assert other.tokens == 0
-    assert not other.fits(Ticket("b", input_tokens=200))
+    assert not fits(other, Ticket("b", input_tokens=200))
     one.remove(Ticket("a", input_tokens=800))
-    assert other.fits(Ticket("b", input_tokens=200))
+    assert fits(other, Ticket("b", input_tokens=200))
 
 
 async def test_who_is_shed_is_told_so_and_when_to_come_again() -> None:
@@ -81,7 +88,7 @@ async def test_who_is_shed_is_told_so_and_when_to_come_again() -> None:
     tasks = [asyncio.create_task(hold("default", 400))]
     await asyncio.sleep(0)
     with pytest.raises(Overloaded) as caught:
-        await hold("batch", 101)
+        await hold("batch", 201)
     assert (caught.value.cause, pool.queue.refusals["batch", "pressed"]) == ("pressed", 1)
     tasks.append(asyncio.create_task(hold("priority", 101)))
     await asyncio.sleep(0)

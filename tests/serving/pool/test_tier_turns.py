@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.contract.tiers import GUARANTEED
+from serving.contract.tiers import DEFAULT_GUARANTEES
 from serving.contract.units import TIERS, Tier
 from serving.pool.ticket import Ticket
 from serving.pool.tier_turns import TierTurns
@@ -20,7 +20,7 @@ async def test_a_flood_of_priority_leaves_default_its_share(slots: int) -> None:
     flood = [(ticket("priority"), TOKENS)] * 8 * slots
     seen = await served(slots, *flood, *[(ticket("default"), TOKENS)] * 2 * slots)
     part = seen.slot_seconds["default"] / seen.slot_seconds.total()
-    assert GUARANTEED["default"] - 0.07 <= part <= GUARANTEED["default"] + 0.1
+    assert DEFAULT_GUARANTEES["default"] - 0.07 <= part <= DEFAULT_GUARANTEES["default"] + 0.1
     assert seen.refused["default"] <= seen.slot_seconds["default"]
 
 
@@ -31,7 +31,7 @@ async def test_every_tier_with_work_keeps_its_share(slots: int) -> None:
     )
     for tier in TIERS:
         part = seen.slot_seconds[tier] / seen.slot_seconds.total()
-        assert 0.6 * GUARANTEED[tier] <= part <= 1.5 * GUARANTEED[tier] + 0.05, tier
+        assert 0.6 * DEFAULT_GUARANTEES[tier] <= part <= 1.5 * DEFAULT_GUARANTEES[tier] + 0.05, tier
 
 
 def test_slots_that_nobody_else_wanted_are_no_debt() -> None:
@@ -39,8 +39,26 @@ def test_slots_that_nobody_else_wanted_are_no_debt() -> None:
     turns.note("default", 16, now=0.0)
     turns.note("default", 3, now=30.0)
     turns.note("priority", 13, now=30.0)
-    needs: dict[Tier, float] = {"priority": 48, "default": 24}
-    assert turns.next_of(["priority", "default"], 16, needs, now=30.0) == "default"
+    assert turns.next_of(["priority", "default"], 16, now=30.0) == "default"
+
+
+@pytest.mark.parametrize("slots", [1, 16])
+async def test_what_a_tier_does_not_need_is_lent_by_guarantees(slots: int) -> None:
+    floods: tuple[Tier, ...] = ("default", "flex", "batch")
+    seen = await served(
+        slots, *[(ticket(tier), TOKENS) for tier in floods for _ in range(3 * slots)]
+    )
+    part = {tier: seen.slot_seconds[tier] / seen.slot_seconds.total() for tier in floods}
+    assert part == pytest.approx({"default": 0.75, "flex": 0.25, "batch": 0.0}, abs=0.06)
+
+
+def test_a_tier_without_a_share_is_next_where_no_other_waits() -> None:
+    turns = TierTurns()
+    turns.shares = {"priority": 1.0, "default": 0.0, "flex": 0.0, "batch": 0.0}
+    turns.note("priority", 9, now=0.0)
+    assert turns.next_of(["priority", "default", "batch"], 8, now=0.0) == "priority"
+    assert turns.next_of(["default", "batch"], 8, now=0.0) == "default"
+    assert turns.next_of(["batch"], 8, now=0.0) == "batch"
 
 
 async def test_what_urgent_tiers_leave_is_there_for_the_others_and_they_are_served_first() -> None:
