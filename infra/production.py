@@ -158,7 +158,7 @@ PENSTOCK_INTERNAL_API_HOST="{choices.private_address}"
 PENSTOCK_FLEET_URL="{_private_url(choices.engine_host, 8704)}"
 
 DATABASE_URL="{_database_url(choices, "penstock_app", new.database_app)}"
-REDIS_URL="{_redis_url(choices, "", new.redis)}"
+REDIS_URL="{_redis_url(choices, "default", new.redis)}"
 
 PENSTOCK_STATIC_DIR="{DATA_DIR}/control/static"
 PENSTOCK_ARCHIVE_DIR="{DATA_DIR}/control/archive"
