@@ -134,7 +134,7 @@ def promote_standby(on: Installation) -> None:
     on.host.run(
         f"pg_createcluster --port {new} 15 standby >/dev/null\nrm -rf {data}\n"
         f"cp -r /etc/postgresql/15/main/conf.d /etc/postgresql/15/standby\n"
-        f"runuser -u postgres -- pg_basebackup -p {port} -D {data} -R -X stream\n"
+        f"runuser -u postgres -- pg_basebackup -p {port} -D {data} -R -X stream -c fast\n"
         "systemctl start postgresql@15-standby"
     )
     caught_up = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn();"
