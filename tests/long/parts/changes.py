@@ -19,7 +19,7 @@ from tests.long.parts.installation import ENVIRONMENT, GATEWAYS, Installation, P
 CONTROL_UNITS = ("penstock-control", "penstock-worker", "penstock-scheduler")
 CONTROL, FLEET = "control.env", "fleet.env"
 ON_GATEWAYS = tuple(f"gateway-{name}.env" for name in GATEWAYS)
-CLUSTERS = {"main": 5432, "restored": 5433, "standby": 5434, "rolled-back": 5435}
+CLUSTERS = {"main": 5432, "restored": 5433, "standby": 5434, "earlier": 5435}
 """PostgreSQL's clusters on the host, by name, and their ports."""
 SOURCES = ("billing", "infra", "platform", "serving", "web")
 LATER = "0.3.1"
@@ -175,8 +175,8 @@ def roll_back(on: Installation) -> None:
     page = Page("upgrade")
     on.host.run(page.step(f"systemctl stop {' '.join(CONTROL_UNITS)}"))
     on.host.run(page.step("ln -sfn /opt/penstock-0.3.0 /opt/penstock"))
-    make_cluster(on, "rolled-back")
-    restore_into(on, Page("backup-and-restore"), "rolled-back", "before-upgrade")
+    make_cluster(on, "earlier")
+    restore_into(on, Page("backup-and-restore"), "earlier", "before-upgrade")
     on.host.run(page.step(f"systemctl start {' '.join(CONTROL_UNITS)}"))
     restart_all(on, page)
     if on.sql(MIGRATED) != [["0"]]:
