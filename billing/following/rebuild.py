@@ -16,7 +16,7 @@ from billing.following.rollups import statement
 from billing.following.sealing import PATIENTLY
 from billing.following.span import LAST_DAY, open_span
 from billing.metering.days import CLOSE
-from control.feed.database_identity import database_id
+from control.feed.database_identity import current_database_id
 
 FACTS = ("metering_usage_event", "metering_usage_correction")
 IS_OPEN = """
@@ -85,7 +85,7 @@ def rebuild(*, now: datetime) -> date:
         cursor.execute(TAKE_POSTED)
         cursor.execute("DELETE FROM credit_unposted_usage WHERE nanos = 0")
         cursor.execute(CLOSED_BEFORE)
-        cursor.execute(FOLLOW_FROM_HERE, [database_id(), now])
+        cursor.execute(FOLLOW_FROM_HERE, [current_database_id(), now])
     return days.first
 
 

@@ -18,7 +18,7 @@ from billing.following.span import span, usage_of_span
 from billing.metering.alarms import OPERATOR, raise_alarms
 from billing.metering.models import Day
 from control.db.privileges import UNLIMITED_TRANSACTION
-from control.feed.database_identity import database_id
+from control.feed.database_identity import current_database_id
 
 TOKENS = ("input_tokens", "cached_input_tokens", "output_tokens")
 NANOS = ("input_nanos", "cached_input_nanos", "output_nanos")
@@ -127,7 +127,7 @@ def seal_days(*, now: datetime) -> list[date]:
 
 def is_followed(day: Day) -> bool:
     """Tell whether every follower of this database has passed the close of a day."""
-    cursors = list(Cursor.objects.filter(name__in=FOLLOWERS, lineage=database_id()))
+    cursors = list(Cursor.objects.filter(name__in=FOLLOWERS, lineage=current_database_id()))
     assert day.closed_xid is not None, day  # noqa: S101 -- it is closed
     closed_xid = int(day.closed_xid)
     return len(cursors) == len(FOLLOWERS) and all(int(one.xid) >= closed_xid for one in cursors)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from billing.following.models import Cursor, Proof
 from billing.following.span import open_span
-from control.feed.database_identity import database_id
+from control.feed.database_identity import current_database_id
 
 LAG_MAX_SECONDS = 60
 """Beyond it a person is told."""
@@ -25,7 +25,7 @@ def late_followers(now: datetime) -> list[str]:
 def has_stopped() -> bool:
     """Return whether a follower waits for proof that this database, promoted or restored, lacks no
     usage."""
-    return Cursor.objects.exclude(lineage__in=("", database_id())).exists()
+    return Cursor.objects.exclude(lineage__in=("", current_database_id())).exists()
 
 
 def last_proof() -> Proof | None:
