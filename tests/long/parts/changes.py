@@ -19,6 +19,8 @@ from tests.long.parts.installation import ENVIRONMENT, GATEWAYS, Installation, P
 CONTROL_UNITS = ("penstock-control", "penstock-worker", "penstock-scheduler")
 CONTROL, FLEET = "control.env", "fleet.env"
 ON_GATEWAYS = tuple(f"gateway-{name}.env" for name in GATEWAYS)
+PAUSE = "sleep 6"
+"""Between two gateways, so that the balancer sends to the first one again."""
 CLUSTERS = {"main": 5432, "restored": 5433, "standby": 5434, "earlier": 5435}
 """PostgreSQL's clusters on the host, by name, and their ports."""
 SOURCES = ("billing", "infra", "platform", "serving", "web")
@@ -217,8 +219,11 @@ def restart(on: Installation, *units: str) -> None:
 
 
 def restart_gateways(on: Installation) -> None:
-    """Restart the gateways, one after another."""
-    restart(on, *(f"penstock-gateway@{name}" for name in GATEWAYS))
+    """Restart the gateways, one after another, with the pause that the page wants."""
+    page = Page("upgrade")
+    for name in GATEWAYS:
+        restart(on, f"penstock-gateway@{name}")
+        on.host.run(page.step(PAUSE))
 
 
 def restart_all(on: Installation, page: Page) -> None:
@@ -227,10 +232,12 @@ def restart_all(on: Installation, page: Page) -> None:
         "systemctl restart penstock-control",
         "systemctl restart penstock-worker penstock-scheduler",
         "systemctl restart penstock-fleet",
-        *(f"systemctl restart penstock-gateway@{name}" for name in GATEWAYS),
     ):
         on.host.run(page.step(command))
         wait_for(on.is_ready, f"all ready after `{command}`")
+    for name in GATEWAYS:
+        page.step(f"systemctl restart penstock-gateway@{name}")
+    restart_gateways(on)
 
 
 def change_redis_user(on: Installation, rule: str) -> None:
