@@ -111,7 +111,7 @@ def read_config(environ: Environment = os.environ) -> FleetConfig:
         host=text(environ, "PENSTOCK_FLEET_HOST", "127.0.0.1"),
         port=whole_number(environ, "PENSTOCK_FLEET_PORT", 8704, PORT_MAX),
         directory=Path(text(environ, "PENSTOCK_FLEET_DATA_DIR")),
-        replica_port_base=whole_number(environ, "PENSTOCK_REPLICA_PORT_BASE", 8710, PORT_MAX),
+        replica_port_base=whole_number(environ, "PENSTOCK_REPLICA_PORT_BASE", 8900, PORT_MAX),
         replica_count_max=whole_number(environ, "PENSTOCK_REPLICA_COUNT_MAX", 8, NUMBER_MAX),
         keep_replicas=switch(environ, "PENSTOCK_FLEET_KEEP_REPLICAS", default=True),
         kv_cache_gib=whole_number(environ, "PENSTOCK_KV_CACHE_GIB", 1, NUMBER_MAX),

@@ -86,6 +86,10 @@ def _operator_flaws() -> Iterator[Flaw]:
     owners = [
         each for each in operators() if each.is_active and each.operator_role == OperatorRole.OWNER
     ]
+    if not owners:
+        words = "have no owner: run `penstock django createsuperuser`"
+        yield Flaw("must", "operators", words)
+        return
     without = sum(not is_mfa_enabled(each) for each in owners)
     if without:
         words = f"{without} of {len(owners)} owners have no second factor: anyone with their"
