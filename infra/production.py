@@ -103,7 +103,7 @@ def next_steps(folder: Path, names: Sequence[str]) -> Iterator[str]:
     yield ""
     yield "Next:"
     yield "  1. In control.env, set EMAIL_URL and PENSTOCK_SUPPORT_EMAIL, for payments Stripe's."
-    yield f"  2. psql -f {folder}/roles.sql postgresql://postgres@HOST/postgres, or on PostgreSQL's host:"
+    yield f"  2. psql -f {folder}/roles.sql postgresql://postgres@HOST/postgres, or there:"
     yield f"     runuser -u postgres -- psql < {folder}/roles.sql"
     yield f"  3. Give Redis {folder}/redis.acl as its aclfile, and `maxmemory-policy noeviction`."
     yield f"  4. set -a; . {folder}/control.env; . {folder}/owner.env; set +a"
