@@ -70,6 +70,8 @@ LEFT_FOR_NEXT_LIFE = (
     TimeoutError,
 )
 """What keeps a gateway from handing over what its journal holds."""
+FINITE = frozenset({"orphans", "prefix news"})
+"""Background tasks that may return: no journal is left to ship, or there is no Redis."""
 
 
 class Gateway:
@@ -207,7 +209,7 @@ class Gateway:
         if self._is_draining:
             return "draining"
         if dead := [task.get_name() for task in self._tasks if _has_died(task)]:
-            return f"{', '.join(dead)}: ended by an error"
+            return f"background task ended: {', '.join(dead)}"
         if not self.is_listening():
             return "not listening yet"
         if not self.control_feed.is_fresh:
@@ -315,10 +317,18 @@ def build(config: GatewayConfig, clock: Clock | None = None) -> Gateway:
 
 
 def _has_died(task: asyncio.Task[None]) -> bool:
-    return task.done() and not task.cancelled() and task.exception() is not None
+    """Tell whether a background task failed, or ended before the gateway stopped it."""
+    if not task.done():
+        return False
+    if not task.cancelled() and task.exception() is not None:
+        return True
+    # A task that nobody cancelled may still end as cancelled: by a future that somebody else did.
+    is_finite = task.get_name() in FINITE and not task.cancelled()
+    return not task.cancelling() and not is_finite
 
 
 def _report(task: asyncio.Task[None]) -> None:
-    """Say loudly that a background task ended by an error, which none should."""
+    """Log that a background task ended, which none should."""
     if _has_died(task):
-        log.error("background_task_died", task=task.get_name(), exc_info=task.exception())
+        error = None if task.cancelled() else task.exception()
+        log.error("background_task_died", task=task.get_name(), exc_info=error)

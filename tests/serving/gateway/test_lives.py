@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from collections.abc import Callable, Coroutine
 from contextlib import closing
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import pytest
 from serving.contract.ids import new_id
 from serving.feed.batch import Batch
 from serving.gateway import keeping
-from serving.gateway.gateway import Gateway
+from serving.gateway.gateway import FINITE, Gateway
 from serving.gateway.state import StateFile
 from serving.usage import treasury
+from serving.usage.writer import Writer
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.waiting import eventually
 
@@ -255,17 +257,51 @@ async def test_a_restored_database_gets_all_usage_again_and_serving_goes_on(stac
     assert sorted(billing.events) == sorted(ids)
 
 
-async def test_a_gateway_whose_background_work_has_died_takes_no_new_clients(
-    stack: Stack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def die() -> None:
-        raise RuntimeError("a defect")
+async def fail() -> None:
+    raise RuntimeError("a defect")
 
-    monkeypatch.setattr(Gateway, "_background", lambda gateway: {"a courier": die()})
+
+async def end_early() -> None:
+    await asyncio.sleep(0)
+
+
+async def await_what_another_cancelled() -> None:
+    future = asyncio.get_running_loop().create_future()
+    future.cancel()
+    await future
+
+
+@pytest.mark.parametrize("work", [fail, end_early, await_what_another_cancelled])
+async def test_a_gateway_whose_background_work_has_ended_takes_no_new_clients(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Coroutine[None, None, None]]
+) -> None:
+    monkeypatch.setattr(Gateway, "_background", lambda gateway: {"a courier": work()})
     await stack.stop_gateway()
     await stack.start_gateway()
     await eventually(lambda: stack.gateway.operator_app._answer("/readyz")[0] == 503)
-    assert stack.gateway.why_not_ready() == "a courier: ended by an error"
+    assert stack.gateway.why_not_ready() == "background task ended: a courier"
+
+
+async def test_background_tasks_that_may_return_leave_a_gateway_ready(stack: Stack) -> None:
+    finite = [task for task in stack.gateway._tasks if task.get_name() in FINITE]
+    await eventually(lambda: finite and all(task.done() for task in finite))
+    assert stack.gateway.why_not_ready() == ""
+
+
+async def test_a_defect_in_the_journals_thread_makes_a_gateway_not_ready(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Writer, "_write", fail)
+        async with stack.post(CHAT, ASK) as reply:
+            assert (await reply.json())["error"]["code"] == "usage_unavailable"
+        assert stack.gateway.why_not_ready() == "journal unavailable"
+    await eventually(lambda: stack.gateway.why_not_ready() == "")
+    async with stack.post(CHAT, ASK) as reply:
+        assert reply.status == 200
 
 
 async def test_a_gateway_that_does_not_listen_yet_is_not_ready(stack: Stack) -> None:
