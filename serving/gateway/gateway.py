@@ -70,6 +70,8 @@ LEFT_FOR_NEXT_LIFE = (
     TimeoutError,
 )
 """What keeps a gateway from handing over what its journal holds."""
+UNUSED_POOLS_SECONDS = 5.0
+"""Between two searches for pools of deleted deployments."""
 FINITE = frozenset({"orphans", "prefix news"})
 """Background tasks that may return: no journal is left to ship, or there is no Redis."""
 
@@ -288,6 +290,11 @@ class Gateway:
         await self.session.close()
         self.tracing.close()
 
+    async def _drop_unused_pools(self) -> None:
+        while True:
+            await asyncio.sleep(UNUSED_POOLS_SECONDS)
+            self.directory.drop_unused_pools()
+
     def _background(self) -> dict[str, Coroutine[None, None, None]]:
         beside = {} if self.orphans is None else {"orphans": self.orphans.run()}
         return {
@@ -304,6 +311,7 @@ class Gateway:
             "presence": self.presence.run(),
             "failed requests": self.failed_requests.run(),
             "slot shares": self.demand.run(),
+            "unused pools": self._drop_unused_pools(),
         }
 
 

@@ -164,6 +164,16 @@ class Pool:
         over = any(one.in_flight > one.share for one in self.replicas.values() if one.is_ready)
         return over or len(self.queue) > 0
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits and nothing runs."""
+        return not any(line.running for line in self.queue.lines.values()) and not self.queue
+
+    def retire(self) -> None:
+        """Its deployment is deleted: no request waits for replicas that would wake on demand."""
+        self._may_sleep = False
+        self.call()
+
     def configure(self, record: DeploymentRecord) -> None:
         """Take in what the deployment says of its slots."""
         self.reserved_share = record.reserved_share
