@@ -106,7 +106,7 @@ async def test_a_gateway_with_a_damaged_journal_serves_and_says_what_may_be_lost
     status, _, text = stack.gateway.operator_app._answer("/readyz")
     assert status == 200
     assert b"ready\nthe journal was damaged (file is not a database) and is now journal." in text
-    metrics = stack.gateway.operator_app._answer("/metrics")[2]
+    metrics = await stack.gateway.operator_app.metrics()
     assert b"penstock_gateway_journal_damages 1.0" in metrics
     assert b"penstock_gateway_journal_unreadable_rows 0.0" in metrics
 
@@ -319,7 +319,7 @@ async def test_readiness_and_metrics_name_no_tenant(stack: Stack) -> None:
     operator = stack.gateway.operator_app
     assert operator._answer("/readyz")[0] == 200
     assert operator._answer("/healthz")[0] == 200
-    text = operator._answer("/metrics")[2].decode()
+    text = (await operator.metrics()).decode()
     assert 'penstock_gateway_tokens_total{kind="output",variant="var_demo"} 3.0' in text
     for private in ("org_a", "proj_a", "key_a", stack.tenant.secret):
         assert private not in text
