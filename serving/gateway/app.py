@@ -230,7 +230,7 @@ class App:
         reserved: Reservation | None,
         turn: Turn | None = None,
     ) -> None:
-        self.means.retries.note_request()
+        self.means.retries.note_request(principal.organization_id)
         trace = self._begin_trace(conversation, job)
         exchange: Exchange | None = None
         error: str | None = "internal"

@@ -38,7 +38,7 @@ from serving.limits.limiter import Limiter
 from serving.limits.window import NoWindow, RedisWindow
 from serving.pool.pool import Pool
 from serving.pool.pressure import ALL_TOKENS_MAX, Pressure
-from serving.pool.retries import RetryBudget
+from serving.pool.retries import OrganizationRetryBudgets
 from serving.post import CallFailed
 from serving.telemetry import open_tracing
 from serving.usage import left_credential
@@ -159,7 +159,7 @@ class Gateway:
                 self.finishing,
                 self.journal,
                 self.metrics,
-                RetryBudget(),
+                OrganizationRetryBudgets(),
                 self.tracing,
                 self.lingering,
             ),
