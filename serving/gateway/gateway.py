@@ -11,9 +11,10 @@ from serving.contract.client_address import UnknownProxy
 from serving.engine.transport.client import Client
 from serving.engine.transport.tls import open_session
 from serving.feed.source import HttpSource
-from serving.gateway import descriptors
+from serving.gateway import descriptors, memory
 from serving.gateway.admission import Admission
 from serving.gateway.app import App
+from serving.gateway.bodies import Bodies
 from serving.gateway.connections import Connections
 from serving.gateway.directory import Directory
 from serving.gateway.exchange import Means
@@ -27,6 +28,7 @@ from serving.gateway.ids import IdMaker
 from serving.gateway.lingering import Lingering
 from serving.gateway.metrics import Metrics
 from serving.gateway.operator import OperatorApp
+from serving.gateway.outgoing import Pending
 from serving.gateway.pool_metrics import PoolMetrics
 from serving.gateway.prefix_news import PrefixNews
 from serving.gateway.preparing.preparation import Preparation
@@ -140,6 +142,7 @@ class Gateway:
         self.prefix_news = PrefixNews(
             config.redis_url, self.journal.gateway_id, lambda: self.directory.pools
         )
+        self.memory_limit_bytes = memory.limit_bytes()
         self.app = self._make_app(config)
         self.operator_app = OperatorApp(self.metrics.registry, self.why_not_ready, self.remarks)
         self.is_listening: Callable[[], bool] = lambda: True
@@ -150,7 +153,7 @@ class Gateway:
         add_gauges(self)
 
     def _make_app(self, config: GatewayConfig) -> App:
-        clock = self.clock
+        clock, may_hold = self.clock, memory.bounds(self.memory_limit_bytes)
         return App(
             self.directory,
             Admission(self.directory, self.treasury, self.journal, clock, self.grammars),
@@ -170,6 +173,7 @@ class Gateway:
                 gateway_id=self.journal.gateway_id,
                 # The oldest: a newer one beside it must not make a repeated request a new one.
                 pepper=config.key_peppers[-1],
+                copies_bytes_max=may_hold.copies,
             ),
             rates=Rates(self.limiter, Plans(self.directory.limit_tier), clock.now),
             failed_requests=self.failed_requests,
@@ -177,6 +181,8 @@ class Gateway:
             now=clock.now,
             make_id=IdMaker(clock.time),
             body_begins_seconds=config.body_begins_seconds,
+            bodies=Bodies(may_hold.bodies),
+            pending=Pending(may_hold.pending),
             trusted_proxies=config.trusted_proxies,
             unknown_proxy=self.connections.unknown_proxy,
         )
