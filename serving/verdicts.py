@@ -43,8 +43,8 @@ class Verdicts(Generic[Key]):
 
     def last(self, key: Key) -> GrammarVerdict | None:
         """Return what was known, however long ago."""
-        _, verdict = self._kept.get(key[0], {}).get(key, (0.0, None))
-        return verdict
+        own = self._kept.get(key[0])
+        return own[key][1] if own is not None and key in own else None
 
     def keep(self, key: Key, verdict: GrammarVerdict) -> None:
         """Remember one that would be the same if it were asked for again."""
