@@ -232,7 +232,7 @@ class App:
         reserved: Reservation | None,
         turn: Turn | None = None,
     ) -> None:
-        self.means.retries.note_request(principal.organization_id)
+        self.means.retries.note_request(principal.organization.organization_id)
         trace = self._begin_trace(conversation, job)
         exchange: Exchange | None = None
         error: str | None = "internal"
