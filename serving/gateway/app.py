@@ -78,6 +78,8 @@ class App:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         make_id: Callable[[], str],
         body_begins_seconds: float,
+        bodies: Bodies,
+        pending: Pending,
         trusted_proxies: Sequence[Network] = (),
         unknown_proxy: UnknownProxy,
     ) -> None:
@@ -86,8 +88,8 @@ class App:
         self._unknown_proxy = unknown_proxy
         self.means = means
         self.in_flight = 0
-        self.bodies = Bodies()
-        self.pending = Pending()
+        self.bodies = bodies
+        self.pending = pending
         self._exchanges: set[Exchange] = set()
         self._admission = admission
         self._preparation = preparation
@@ -230,7 +232,7 @@ class App:
         reserved: Reservation | None,
         turn: Turn | None = None,
     ) -> None:
-        self.means.retries.note_request()
+        self.means.retries.note_request(principal.organization.organization_id)
         trace = self._begin_trace(conversation, job)
         exchange: Exchange | None = None
         error: str | None = "internal"

@@ -160,7 +160,8 @@ class Try:
                 status = await answer.status()
                 if status != 200:
                     raise error_of(status, await _words(answer))
-                await relay.run(answer, partial(self._first_token, on_first_token))
+                first_token = partial(self._first_token, on_first_token)
+                await relay.run(answer, first_token, self.slot.vacate)
 
     def _new_relay(self, request: EngineRequest, gap_seconds: float) -> Relay:
         asked = self._asked

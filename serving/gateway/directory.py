@@ -52,6 +52,7 @@ class Directory:
         self.models = self._offers.granted
         self.deployments = self._running.deployments_of
         self.runs = self._running.runs
+        self.drop_unused_pools = self._running.drop_unused_pools
         self.limit_tier = self._limit_tiers.get
         self.schedule = self._prices.schedule
 

@@ -35,7 +35,7 @@ from serving.gateway.places import slot_of
 from serving.gateway.relay import Relay
 from serving.limits.limiter import Reservation
 from serving.pool.errors import PoolError
-from serving.pool.retries import RetryBudget
+from serving.pool.retries import OrganizationRetryBudgets
 from serving.telemetry import Trace, Tracing
 from serving.usage.journal import Journal
 from serving.usage.meter import Metered, Timings, make_event, price_of
@@ -52,7 +52,7 @@ class Means:
     finishing: Finishing
     journal: Journal
     metrics: Metrics
-    retries: RetryBudget
+    retries: OrganizationRetryBudgets
     tracing: Tracing
     lingering: Lingering
 
@@ -165,7 +165,9 @@ class Exchange:
                 raise
             except EngineError:
                 exhausted = len(self._tries) >= TRIES_MAX or self._conversation.has_begun
-                if exhausted or self._interrupts.is_abandoned or not self._means.retries.take():
+                if exhausted or self._interrupts.is_abandoned:
+                    raise
+                if not self._means.retries.take(self._metered.organization_id):
                     raise
                 self._means.metrics.retries += 1
                 # The next one may wait for its turn first.

@@ -11,9 +11,10 @@ from serving.contract.client_address import UnknownProxy
 from serving.engine.transport.client import Client
 from serving.engine.transport.tls import open_session
 from serving.feed.source import HttpSource
-from serving.gateway import descriptors
+from serving.gateway import descriptors, memory
 from serving.gateway.admission import Admission
 from serving.gateway.app import App
+from serving.gateway.bodies import Bodies
 from serving.gateway.connections import Connections
 from serving.gateway.directory import Directory
 from serving.gateway.exchange import Means
@@ -27,6 +28,7 @@ from serving.gateway.ids import IdMaker
 from serving.gateway.lingering import Lingering
 from serving.gateway.metrics import Metrics
 from serving.gateway.operator import OperatorApp
+from serving.gateway.outgoing import Pending
 from serving.gateway.pool_metrics import PoolMetrics
 from serving.gateway.prefix_news import PrefixNews
 from serving.gateway.preparing.preparation import Preparation
@@ -38,7 +40,7 @@ from serving.limits.limiter import Limiter
 from serving.limits.window import NoWindow, RedisWindow
 from serving.pool.pool import Pool
 from serving.pool.pressure import ALL_TOKENS_MAX, Pressure
-from serving.pool.retries import RetryBudget
+from serving.pool.retries import OrganizationRetryBudgets
 from serving.post import CallFailed
 from serving.telemetry import open_tracing
 from serving.usage import left_credential
@@ -70,6 +72,10 @@ LEFT_FOR_NEXT_LIFE = (
     TimeoutError,
 )
 """What keeps a gateway from handing over what its journal holds."""
+UNUSED_POOLS_SECONDS = 5.0
+"""Between two searches for pools of deleted deployments."""
+FINITE = frozenset({"orphans", "prefix news"})
+"""Background tasks that may return: no journal is left to ship, or there is no Redis."""
 
 
 class Gateway:
@@ -136,6 +142,7 @@ class Gateway:
         self.prefix_news = PrefixNews(
             config.redis_url, self.journal.gateway_id, lambda: self.directory.pools
         )
+        self.memory_limit_bytes = memory.limit_bytes()
         self.app = self._make_app(config)
         self.operator_app = OperatorApp(self.metrics.registry, self.why_not_ready, self.remarks)
         self.is_listening: Callable[[], bool] = lambda: True
@@ -146,7 +153,7 @@ class Gateway:
         add_gauges(self)
 
     def _make_app(self, config: GatewayConfig) -> App:
-        clock = self.clock
+        clock, may_hold = self.clock, memory.bounds(self.memory_limit_bytes)
         return App(
             self.directory,
             Admission(self.directory, self.treasury, self.journal, clock, self.grammars),
@@ -155,7 +162,7 @@ class Gateway:
                 self.finishing,
                 self.journal,
                 self.metrics,
-                RetryBudget(),
+                OrganizationRetryBudgets(),
                 self.tracing,
                 self.lingering,
             ),
@@ -166,6 +173,7 @@ class Gateway:
                 gateway_id=self.journal.gateway_id,
                 # The oldest: a newer one beside it must not make a repeated request a new one.
                 pepper=config.key_peppers[-1],
+                copies_bytes_max=may_hold.copies,
             ),
             rates=Rates(self.limiter, Plans(self.directory.limit_tier), clock.now),
             failed_requests=self.failed_requests,
@@ -173,6 +181,8 @@ class Gateway:
             now=clock.now,
             make_id=IdMaker(clock.time),
             body_begins_seconds=config.body_begins_seconds,
+            bodies=Bodies(may_hold.bodies),
+            pending=Pending(may_hold.pending),
             trusted_proxies=config.trusted_proxies,
             unknown_proxy=self.connections.unknown_proxy,
         )
@@ -207,7 +217,7 @@ class Gateway:
         if self._is_draining:
             return "draining"
         if dead := [task.get_name() for task in self._tasks if _has_died(task)]:
-            return f"{', '.join(dead)}: ended by an error"
+            return f"background task ended: {', '.join(dead)}"
         if not self.is_listening():
             return "not listening yet"
         if not self.control_feed.is_fresh:
@@ -286,6 +296,11 @@ class Gateway:
         await self.session.close()
         self.tracing.close()
 
+    async def _drop_unused_pools(self) -> None:
+        while True:
+            await asyncio.sleep(UNUSED_POOLS_SECONDS)
+            self.directory.drop_unused_pools()
+
     def _background(self) -> dict[str, Coroutine[None, None, None]]:
         beside = {} if self.orphans is None else {"orphans": self.orphans.run()}
         return {
@@ -302,6 +317,7 @@ class Gateway:
             "presence": self.presence.run(),
             "failed requests": self.failed_requests.run(),
             "slot shares": self.demand.run(),
+            "unused pools": self._drop_unused_pools(),
         }
 
 
@@ -315,10 +331,18 @@ def build(config: GatewayConfig, clock: Clock | None = None) -> Gateway:
 
 
 def _has_died(task: asyncio.Task[None]) -> bool:
-    return task.done() and not task.cancelled() and task.exception() is not None
+    """Tell whether a background task failed, or ended before the gateway stopped it."""
+    if not task.done():
+        return False
+    if not task.cancelled() and task.exception() is not None:
+        return True
+    # A task that nobody cancelled may still end as cancelled: by a future that somebody else did.
+    is_finite = task.get_name() in FINITE and not task.cancelled()
+    return not task.cancelling() and not is_finite
 
 
 def _report(task: asyncio.Task[None]) -> None:
-    """Say loudly that a background task ended by an error, which none should."""
+    """Log that a background task ended, which none should."""
     if _has_died(task):
-        log.error("background_task_died", task=task.get_name(), exc_info=task.exception())
+        error = None if task.cancelled() else task.exception()
+        log.error("background_task_died", task=task.get_name(), exc_info=error)

@@ -18,6 +18,7 @@ def add_gauges(gateway: "Gateway") -> None:
     gauge("tokens_under_way", "That wait or run, input.", lambda: gateway.pressure.tokens)
     gauge("body_bytes", "Of requests under way.", lambda: gateway.app.bodies.room.held)
     gauge("unread_bytes", "Kept for slow clients.", lambda: gateway.app.pending.total_bytes)
+    gauge("memory_limit_bytes", "By cgroup or machine.", lambda: gateway.memory_limit_bytes)
     gauge("lingering", "Of these, left by their clients.", lambda: gateway.lingering.total)
     _add_gauges_of_feeds(gateway)
     _add_gauges_of_books(gateway)

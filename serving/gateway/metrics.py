@@ -5,13 +5,14 @@ What requests count are plain numbers; only who reads them pays for Prometheus's
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Gauge
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
 from serving.contract.usage import UsageEvent
@@ -21,8 +22,58 @@ QUEUE_BUCKETS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 30.0)
 TTFT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 GAP_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)
 TOTAL_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
+BOUND_NAMES: dict[tuple[float, ...], list[str]] = {
+    bounds: [floatToGoString(bound) for bound in (*bounds, float("inf"))]  # type: ignore[no-untyped-call]
+    for bounds in (QUEUE_BUCKETS, TTFT_BUCKETS, GAP_BUCKETS, TOTAL_BUCKETS)
+}
 
-Family = CounterMetricFamily | HistogramMetricFamily
+Labels = tuple[str, ...]
+Counts = Iterable[tuple[Labels, float]]
+"""Values by labels."""
+
+
+class Readings(Iterable[Sample]):
+    """Samples that are made as they are read, however often that is."""
+
+    def __init__(self, read: Callable[[], Iterator[Sample]]) -> None:
+        self._read = read
+
+    def __iter__(self) -> Iterator[Sample]:
+        return self._read()
+
+
+def family(
+    kind: Literal["counter", "gauge", "histogram"],
+    name: str,
+    text: str,
+    read: Callable[[], Iterator[Sample]],
+) -> Metric:
+    """Return a metric family whose samples are made as they are read."""
+    made = Metric(name, text, kind)
+    made.samples = Readings(read)  # type: ignore[assignment]
+    return made
+
+
+def counter(name: str, text: str, labels: Labels, read: Callable[[], Counts]) -> Metric:
+    """Return a counter whose values are read when it is scraped."""
+    name = PREFIX + name
+
+    def samples() -> Iterator[Sample]:
+        for values, count in read():
+            yield Sample(name + "_total", dict(zip(labels, values, strict=True)), count)
+
+    return family("counter", name, text, samples)
+
+
+def gauge(name: str, text: str, labels: Labels, read: Callable[[], Counts]) -> Metric:
+    """Return a gauge whose values are read when it is scraped."""
+    name = PREFIX + name
+
+    def samples() -> Iterator[Sample]:
+        for values, value in read():
+            yield Sample(name, dict(zip(labels, values, strict=True)), value)
+
+    return family("gauge", name, text, samples)
 
 
 class Histogram:
@@ -40,11 +91,15 @@ class Histogram:
         self._counts[bisect_left(self._bounds, seconds)] += 1
         self._sum += seconds
 
-    def add_to(self, family: HistogramMetricFamily, labels: list[str]) -> None:
-        """Tell what was counted."""
-        bounds = [floatToGoString(bound) for bound in (*self._bounds, float("inf"))]  # type: ignore[no-untyped-call]
-        buckets = list(zip(bounds, accumulate(self._counts), strict=True))
-        family.add_metric(labels, buckets=buckets, sum_value=self._sum)
+    def samples(self, name: str, labels: Mapping[str, str]) -> list[Sample]:
+        """Return what was counted, all of one moment."""
+        counts = list(accumulate(self._counts))
+        buckets = zip(BOUND_NAMES[self._bounds], counts, strict=True)
+        return [
+            *(Sample(name + "_bucket", {**labels, "le": le}, count) for le, count in buckets),
+            Sample(name + "_count", dict(labels), counts[-1]),
+            Sample(name + "_sum", dict(labels), self._sum),
+        ]
 
 
 class VariantCounts:
@@ -105,74 +160,95 @@ class Metrics(Collector):
         """Add a gauge that is read when scraped."""
         Gauge(PREFIX + name, text, registry=self.registry).set_function(read)
 
-    def collect(self) -> Iterator[Family]:
-        """Tell Prometheus everything but the gauges."""
+    def collect(self) -> Iterator[Metric]:
+        """Yield everything but the gauges."""
         yield from self._counters()
         yield self._times("queue_seconds", "Wait for a slot.", lambda of: of.queue)
-        waits = HistogramMetricFamily(
-            PREFIX + "wait_seconds", "Wait for a slot, by tier.", labels=("tier",)
+        yield _histograms(
+            "wait_seconds", "Wait for a slot, by tier.", "tier", lambda: list(self.waits.items())
         )
-        for tier, histogram in self.waits.items():
-            histogram.add_to(waits, [tier])
-        yield waits
         yield self._times("ttft_seconds", "Time to first token.", lambda of: of.ttft)
         yield self._times("inter_token_seconds", "Gap between chunks.", lambda of: of.gap)
         yield self._times("request_seconds", "Whole request.", lambda of: of.total)
 
-    def _counters(self) -> Iterator[CounterMetricFamily]:
-        responses = _counter("responses", "Replies by status.", ("status",))
-        for status, count in self.responses.items():
-            responses.add_metric([str(status)], count)
-        requests = _counter(
-            "requests", "Requests that reached an engine, by ending.", ("endpoint", "outcome")
+    def _counters(self) -> Iterator[Metric]:
+        yield counter(
+            "responses",
+            "Replies by status.",
+            ("status",),
+            lambda: [((str(status),), count) for status, count in self.responses.items()],
         )
-        for ending, count in self.endings.items():
-            requests.add_metric(ending, count)
-        keyed = _counter("keyed_requests", "With an idempotency key, by what came.", ("ending",))
-        for how, count in self.keyed.items():
-            keyed.add_metric([how], count)
-        limited = _counter("rate_limited", "Refused by a rate limit.", ("owner", "measure"))
-        for refused, count in self.rate_limited.items():
-            limited.add_metric(refused, count)
-        tokens = _counter("tokens", "Tokens metered.", ("variant", "kind"))
-        hits = _counter("cache_hits", "Requests with cached input tokens.", ("variant",))
-        for variant, counts in self.variants.items():
-            tokens.add_metric([variant, "input"], counts.input_tokens)
-            tokens.add_metric([variant, "cached_input"], counts.cached_input_tokens)
-            tokens.add_metric([variant, "output"], counts.output_tokens)
-            hits.add_metric([variant], counts.cache_hits)
-        retries = _counter("retries", "Second tries before the first byte.")
-        retries.add_metric([], self.retries)
-        hedges = _counter("hedges", "Second tries at late first tokens.", ("winner",))
-        for winner, count in self.hedges.items():
-            hedges.add_metric([winner], count)
-        overstated = _counter("overstated", "Usage beyond what was asked, cut to it.")
-        overstated.add_metric([], self.overstated)
-        unmetered = _counter(
-            "unmetered_hangups", "Clients that left an engine before it said any usage."
+        yield counter(
+            "requests",
+            "Requests that reached an engine, by ending.",
+            ("endpoint", "outcome"),
+            lambda: list(self.endings.items()),
         )
-        unmetered.add_metric([], self.unmetered)
-        yield from (
-            responses,
-            requests,
-            keyed,
-            limited,
-            tokens,
-            hits,
-            retries,
-            hedges,
-            overstated,
-            unmetered,
+        yield counter(
+            "keyed_requests",
+            "With an idempotency key, by what came.",
+            ("ending",),
+            lambda: _by_word(self.keyed),
+        )
+        yield counter(
+            "rate_limited",
+            "Refused by a rate limit.",
+            ("owner", "measure"),
+            lambda: list(self.rate_limited.items()),
+        )
+        yield counter("tokens", "Tokens metered.", ("variant", "kind"), self._tokens)
+        yield counter(
+            "cache_hits",
+            "Requests with cached input tokens.",
+            ("variant",),
+            lambda: [((variant,), of.cache_hits) for variant, of in self.variants.items()],
+        )
+        yield _total("retries", "Second tries before the first byte.", lambda: self.retries)
+        yield counter(
+            "hedges",
+            "Second tries at late first tokens.",
+            ("winner",),
+            lambda: _by_word(self.hedges),
+        )
+        yield _total(
+            "overstated", "Usage beyond what was asked, cut to it.", lambda: self.overstated
+        )
+        yield _total(
+            "unmetered_hangups",
+            "Clients that left an engine before it said any usage.",
+            lambda: self.unmetered,
         )
 
-    def _times(
-        self, name: str, text: str, of: Callable[[VariantCounts], Histogram]
-    ) -> HistogramMetricFamily:
-        family = HistogramMetricFamily(PREFIX + name, text, labels=("variant",))
-        for variant, counts in self.variants.items():
-            of(counts).add_to(family, [variant])
-        return family
+    def _tokens(self) -> Counts:
+        for variant, counts in list(self.variants.items()):
+            yield (variant, "input"), counts.input_tokens
+            yield (variant, "cached_input"), counts.cached_input_tokens
+            yield (variant, "output"), counts.output_tokens
+
+    def _times(self, name: str, text: str, of: Callable[[VariantCounts], Histogram]) -> Metric:
+        return _histograms(
+            name,
+            text,
+            "variant",
+            lambda: [(variant, of(counts)) for variant, counts in self.variants.items()],
+        )
 
 
-def _counter(name: str, text: str, labels: tuple[str, ...] = ()) -> CounterMetricFamily:
-    return CounterMetricFamily(PREFIX + name, text, labels=labels)
+def _histograms(
+    name: str, text: str, label: str, read: Callable[[], list[tuple[str, Histogram]]]
+) -> Metric:
+    name = PREFIX + name
+
+    def samples() -> Iterator[Sample]:
+        for value, histogram in read():
+            yield from histogram.samples(name, {label: value})
+
+    return family("histogram", name, text, samples)
+
+
+def _by_word(counts: Counter[str]) -> Counts:
+    return [((word,), count) for word, count in counts.items()]
+
+
+def _total(name: str, text: str, read: Callable[[], int]) -> Metric:
+    return counter(name, text, (), lambda: [((), read())])

@@ -78,7 +78,8 @@ class Pending:
     """How many bytes wait for slow clients, in the whole process: of streams, and of answers that
     were made whole."""
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int | None = None) -> None:
+        self.bytes_max = ALL_PENDING_BYTES_MAX if bytes_max is None else bytes_max
         self.total_bytes = 0
         self._poured_bytes = 0
         self._pours: dict[Pour, None] = {}
@@ -86,7 +87,7 @@ class Pending:
     @property
     def is_full(self) -> bool:
         """Whether too much waits in all."""
-        return self.total_bytes > ALL_PENDING_BYTES_MAX
+        return self.total_bytes > self.bytes_max
 
     @contextmanager
     def pouring(self, size: int, until: asyncio.Timeout) -> Iterator[Pour]:
@@ -104,7 +105,7 @@ class Pending:
         """Where too much waits, cut those whole answers that are taken most slowly, as long as they
         have more than half of all: streams have as good a right to it."""
         now = asyncio.get_running_loop().time()
-        while self.is_full and self._poured_bytes > ALL_PENDING_BYTES_MAX // 2:
+        while self.is_full and self._poured_bytes > self.bytes_max // 2:
             slowest = min(self._pours, key=lambda pour: pour.pace(now))
             self._leave(slowest)
             slowest.cut(now)

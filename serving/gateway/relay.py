@@ -60,9 +60,15 @@ class Relay:
         """What the engine has said so far; at the end, what it took in all."""
         return self._reading.tokens if self._finished is None else self._finished.tokens
 
-    async def run(self, answer: Answer, on_first_token: Callable[[], None]) -> None:
+    async def run(
+        self,
+        answer: Answer,
+        on_first_token: Callable[[], None],
+        on_last_byte: Callable[[], None],
+    ) -> None:
         """Read the answer to its end, so much at once that others have their turn in between.
-        Raises EngineError or ClientStalled."""
+        `on_last_byte` is called where its end then takes long to make, and memory allows that
+        another answer begins meanwhile. Raises EngineError or ClientStalled."""
         reading, unread, size = self._reading, b"", 0
         at_once, here, rest = reading.piece_bytes, self._here_bytes_max, list[bytes]()
         try:
@@ -91,14 +97,23 @@ class Relay:
             # What had arrived was generated: it is metered though nobody will see it.
             reading.feed(unread + answer.read_nowait())
             raise
+        if rest or size > LONG_BYTES:
+            with self._finishing.without_slots(self._organization_id, size, on_last_byte):
+                await self._end_long(rest, size)
+        else:
+            reading.end()
+            self.tail = self._rendering.end(reading.tokens)
+
+    async def _end_long(self, rest: list[bytes], size: int) -> None:
+        """Make the end of a long answer, of which `rest` is unread. Raises AnswerBroken."""
         if rest and await self._finish_beside(rest):
             return
-        reading.end()
+        self._reading.end()
         end = self._rendering.end
         if size > LONG_BYTES:
-            self.tail = await asyncio.to_thread(end, reading.tokens)
+            self.tail = await asyncio.to_thread(end, self._reading.tokens)
         else:
-            self.tail = end(reading.tokens)
+            self.tail = end(self._reading.tokens)
 
     async def _finish_beside(self, rest: list[bytes]) -> bool:
         """Have the end of a long answer made elsewhere; where that cannot be, read it here, and

@@ -42,6 +42,14 @@ class Running:
             for deployment in self.deployments_of(variant_id, organization_id)
         )
 
+    def drop_unused_pools(self) -> None:
+        """Drop each pool whose deployment is deleted, once its last replica is gone and its last
+        request has ended."""
+        for deployment_id, pool in list(self.pools.items()):
+            is_wanted = self.deployments.get(deployment_id) or self._replicas_of.get(deployment_id)
+            if not is_wanted and pool.is_idle:
+                del self.pools[deployment_id]
+
     def tell_pools(self) -> None:
         """Bring pools to what is known of their replicas."""
         for deployment_id in self._touched:
@@ -57,7 +65,12 @@ class Running:
         self, before: DeploymentRecord | None, after: DeploymentRecord | None
     ) -> None:
         if before is not None:
-            self._deployments_of[before.variant_id].remove(before)
+            listed = self._deployments_of[before.variant_id]
+            listed.remove(before)
+            if not listed:
+                del self._deployments_of[before.variant_id]
+            if after is None:
+                self.pools[before.deployment_id].retire()
         if after is not None:
             listed = self._deployments_of.setdefault(after.variant_id, [])
             listed.append(after)
@@ -67,7 +80,10 @@ class Running:
 
     def _replica_changed(self, before: ReplicaRecord | None, after: ReplicaRecord | None) -> None:
         if before is not None:
-            del self._replicas_of[before.deployment_id][before.replica_id]
+            replicas = self._replicas_of[before.deployment_id]
+            del replicas[before.replica_id]
+            if not replicas:
+                del self._replicas_of[before.deployment_id]
             self._touched.add(before.deployment_id)
         if after is not None:
             self._replicas_of.setdefault(after.deployment_id, {})[after.replica_id] = after

@@ -164,6 +164,16 @@ class Pool:
         over = any(one.in_flight > one.share for one in self.replicas.values() if one.is_ready)
         return over or len(self.queue) > 0
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits and nothing runs."""
+        return not any(line.running for line in self.queue.lines.values()) and not self.queue
+
+    def retire(self) -> None:
+        """Its deployment is deleted: no request waits for replicas that would wake on demand."""
+        self._may_sleep = False
+        self.call()
+
     def configure(self, record: DeploymentRecord) -> None:
         """Take in what the deployment says of its slots."""
         self.reserved_share = record.reserved_share
@@ -300,10 +310,18 @@ class Pool:
         """Return how many tokens are made in so many slots and so long; 0 where nobody knows."""
         return width * seconds / self._token_seconds if self._token_seconds else 0.0
 
-    def give_back(self, place: Place) -> None:
-        """End what `take` began."""
+    def give_back(self, place: Place, *, is_vacated: bool = False) -> None:
+        """End what `take` began, and `vacate` may have ended in part."""
         self.pressure.remove(place.service.ticket)
-        self.free(place)
+        self.free(place, is_vacated=is_vacated)
+
+    def vacate(self, place: Place) -> Place:
+        """A place's slots may be taken by others while its request goes on without its engine.
+        Return the place, with nothing left to read."""
+        place.replica.in_flight -= place.service.ticket.width
+        place.replica.unread -= place.unread
+        self.call()
+        return place._replace(unread=0)
 
     def note_read(self, place: Place) -> Place:
         """A prompt was read: its first token came. Return the place, with nothing left to read."""
@@ -353,10 +371,11 @@ class Pool:
             choice.replica.seen.note(ticket.blocks)
             self._on_prompt(choice.replica.record.replica_id, ticket.blocks)
 
-    def free(self, place: Place) -> None:
-        """A place's slots may be taken by others."""
-        place.replica.in_flight -= place.service.ticket.width
-        place.replica.unread -= place.unread
+    def free(self, place: Place, *, is_vacated: bool = False) -> None:
+        """A place's slots may be taken by others, unless `vacate` said so before."""
+        if not is_vacated:
+            place.replica.in_flight -= place.service.ticket.width
+            place.replica.unread -= place.unread
         self.queue.end(place.service)
         self.call()
 

@@ -23,7 +23,7 @@ class Slot:
 
     __slots__ = (
         *("_avoid", "_began_at", "_elsewhere", "_first_at", "_incidents", "_is_spare", "_place"),
-        *("pool", "replica", "ticket", "unanswered"),
+        *("_vacated_at", "pool", "replica", "ticket", "unanswered"),
     )
 
     def __init__(
@@ -41,6 +41,7 @@ class Slot:
         self._elsewhere = elsewhere
         self._is_spare = is_spare
         self._first_at: float | None = None
+        self._vacated_at: float | None = None
 
     async def __aenter__(self) -> "Slot":
         """Raises PoolError."""
@@ -56,7 +57,7 @@ class Slot:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.pool.give_back(self._place)
+        self.pool.give_back(self._place, is_vacated=self._vacated_at is not None)
 
     @property
     def late_seconds(self) -> float | None:
@@ -68,9 +69,16 @@ class Slot:
         avoid = (*self._avoid, self.replica.record.replica_id)
         return Slot(self.pool, self.ticket, avoid, is_spare=True)
 
+    def vacate(self) -> None:
+        """The engine has sent its last byte: others may have the slots while the rest is done."""
+        self.unanswered.answered()
+        self._vacated_at = self.pool.now
+        self._place = self.pool.vacate(self._place)
+
     def took(self, tokens: Tokens | None) -> None:
         """Say at the end what the request took; of one that nobody counted, None."""
-        slot_tokens = self.pool.slot_tokens(self.ticket.width, self.pool.now - self._began_at)
+        ended_at = self._vacated_at or self.pool.now
+        slot_tokens = self.pool.slot_tokens(self.ticket.width, ended_at - self._began_at)
         self.pool.settle(self._place.service, tokens, slot_tokens)
         if self._first_at is not None and tokens is not None and tokens.input:
             self._note_times(tokens, self._first_at - self._began_at)
@@ -80,7 +88,7 @@ class Slot:
         self.pool.health.note_success(self.replica)
         if self._first_at is None:
             self.unanswered.answered()
-            self._first_at = self.pool.now
+            self._first_at = self._vacated_at or self.pool.now
             self._place = self.pool.note_read(self._place)
             self.pool.health.note_first(self.replica, self.ticket, self._first_at - self._began_at)
 
@@ -113,6 +121,7 @@ class Slot:
             return  # It says nothing of how the replica fares since it was put out.
         made, each = tokens.output / self.ticket.width, None
         if made >= PACED_TOKENS_MIN:
-            each = (self.pool.now - self._began_at - first) / (made - 1)
+            ended_at = self._vacated_at or self.pool.now
+            each = (ended_at - self._began_at - first) / (made - 1)
             self.pool.note_pace(each)
         self.pool.health.note_times(self.replica, tokens, first, each)

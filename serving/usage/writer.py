@@ -182,7 +182,12 @@ class Writer:
 
     def _write_on(self) -> None:
         while (batch := self._batches.get()) is not None:
-            error = self._write(batch)
+            error: Exception | None
+            try:
+                error = self._write(batch)
+            except Exception as defect:
+                # Without this thread nothing is durable any more: it goes on, and says so.
+                error = defect
             self._loop.call_soon_threadsafe(self._settle, batch, error)
         self._file.close()
 

@@ -6,7 +6,8 @@ where they are made on it, and 50 where they go to a process and come back; as b
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from serving.aside.bench import Bench, Late
@@ -17,12 +18,15 @@ from serving.engine.reading import Reading
 from serving.engine.usage import Tokens
 from serving.gateway.dialects.dialect import Rendering
 from serving.gateway.finishing.questions import Begun, Broken
+from serving.pool.room import Room
 
 PROCESSES = 2
 SECONDS_MAX = 30.0
 WAIT_SECONDS_MAX = 60.0
 WAITING_MAX = 4_096
-"""Answers, which have the slots of their replicas meanwhile: these are what bounds them."""
+"""Answers, bounded by the slots of their replicas, or by their bytes where they gave these up."""
+VACATED_BYTES_MAX = 256 * 1024 * 1024
+"""Of answers without slots, of which an organization may have as much as it leaves to others."""
 JOINED_HERE_BYTES_MAX = 1024 * 1024
 """Joining more takes milliseconds; a thread joins without the interpreter."""
 
@@ -46,6 +50,23 @@ class Finishing:
         )
         self.bench = Bench(("serving.gateway.finishing",), turns, seconds_max=SECONDS_MAX)
         self.unfinished = 0
+        self._vacated = Room(VACATED_BYTES_MAX)
+
+    @contextmanager
+    def without_slots(
+        self, organization_id: str, size: int, vacate: Callable[[], None]
+    ) -> Iterator[None]:
+        """Let an answer of so many bytes `vacate` its slots before its end is made, where there is
+        room: the memory of others stays bounded by their slots."""
+        if not self._vacated.fits(organization_id, 1, size):
+            yield
+            return
+        self._vacated.add(organization_id, size)
+        try:
+            vacate()
+            yield
+        finally:
+            self._vacated.add(organization_id, -size)
 
     async def finish(
         self,

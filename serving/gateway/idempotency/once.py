@@ -54,14 +54,20 @@ class Once:
     """Lets one request of each key work at a time. `endings` counts what became of requests."""
 
     def __init__(
-        self, claims: Claims, endings: Counter[str], *, gateway_id: str, pepper: str
+        self,
+        claims: Claims,
+        endings: Counter[str],
+        *,
+        gateway_id: str,
+        pepper: str,
+        copies_bytes_max: int = ALL_COPIES_BYTES_MAX,
     ) -> None:
         self._claims = claims
         self._endings = endings
         self._gateway_id = gateway_id
         self._pepper = pepper.encode()
         self._turns: dict[str, Turn] = {}
-        self._copies = Room(ALL_COPIES_BYTES_MAX)
+        self._copies = Room(copies_bytes_max)
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def serve(

@@ -265,8 +265,6 @@ async def test_an_engine_that_breaks_is_waived(stack: Stack, kind: Any) -> None:
 
 async def test_one_failure_is_tried_again(stack: Stack) -> None:
     stack.engines[0].script.add(Fault("reset"))
-    for _ in range(20):
-        stack.gateway.app.means.retries.note_request()
     assert (await ask(stack))[0] == 200
     assert [event.outcome for event in stack.events or [await stack.one_event()]] == ["completed"]
 

@@ -157,6 +157,19 @@ async def test_a_failure_before_the_first_byte_is_tried_on_another_replica(
     assert pair.gateway.metrics.retries == 1
 
 
+async def test_a_failure_is_tried_again_though_another_organization_has_used_up_its_tries(
+    pair: Stack,
+) -> None:
+    retries = pair.gateway.app.means.retries
+    while retries.take("org_b"):
+        pass
+    pair.engines[0].script.add(Fault("reset"))
+    async with pair.post(CHAT, ASK | {"max_tokens": 3}) as reply:
+        assert reply.status == 200
+    await must_end(pair, "completed")
+    assert pair.gateway.metrics.retries == 1
+
+
 async def test_a_second_try_may_wait_for_its_turn_longer_than_for_a_first_byte(
     pair: Stack,
 ) -> None:

@@ -155,7 +155,7 @@ async def relayed(
         observe_gap=lambda seconds: None,
     )
     with interrupts:
-        await relay.run(Said(said), lambda: None)
+        await relay.run(Said(said), lambda: None, lambda: None)
     return relay
 
 

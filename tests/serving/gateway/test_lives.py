@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from collections.abc import Callable, Coroutine
 from contextlib import closing
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import pytest
 from serving.contract.ids import new_id
 from serving.feed.batch import Batch
 from serving.gateway import keeping
-from serving.gateway.gateway import Gateway
+from serving.gateway.gateway import FINITE, Gateway
 from serving.gateway.state import StateFile
 from serving.usage import treasury
+from serving.usage.writer import Writer
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.waiting import eventually
 
@@ -104,7 +106,7 @@ async def test_a_gateway_with_a_damaged_journal_serves_and_says_what_may_be_lost
     status, _, text = stack.gateway.operator_app._answer("/readyz")
     assert status == 200
     assert b"ready\nthe journal was damaged (file is not a database) and is now journal." in text
-    metrics = stack.gateway.operator_app._answer("/metrics")[2]
+    metrics = await stack.gateway.operator_app.metrics()
     assert b"penstock_gateway_journal_damages 1.0" in metrics
     assert b"penstock_gateway_journal_unreadable_rows 0.0" in metrics
 
@@ -255,17 +257,51 @@ async def test_a_restored_database_gets_all_usage_again_and_serving_goes_on(stac
     assert sorted(billing.events) == sorted(ids)
 
 
-async def test_a_gateway_whose_background_work_has_died_takes_no_new_clients(
-    stack: Stack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def die() -> None:
-        raise RuntimeError("a defect")
+async def fail() -> None:
+    raise RuntimeError("a defect")
 
-    monkeypatch.setattr(Gateway, "_background", lambda gateway: {"a courier": die()})
+
+async def end_early() -> None:
+    await asyncio.sleep(0)
+
+
+async def await_what_another_cancelled() -> None:
+    future = asyncio.get_running_loop().create_future()
+    future.cancel()
+    await future
+
+
+@pytest.mark.parametrize("work", [fail, end_early, await_what_another_cancelled])
+async def test_a_gateway_whose_background_work_has_ended_takes_no_new_clients(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Coroutine[None, None, None]]
+) -> None:
+    monkeypatch.setattr(Gateway, "_background", lambda gateway: {"a courier": work()})
     await stack.stop_gateway()
     await stack.start_gateway()
     await eventually(lambda: stack.gateway.operator_app._answer("/readyz")[0] == 503)
-    assert stack.gateway.why_not_ready() == "a courier: ended by an error"
+    assert stack.gateway.why_not_ready() == "background task ended: a courier"
+
+
+async def test_background_tasks_that_may_return_leave_a_gateway_ready(stack: Stack) -> None:
+    finite = [task for task in stack.gateway._tasks if task.get_name() in FINITE]
+    await eventually(lambda: finite and all(task.done() for task in finite))
+    assert stack.gateway.why_not_ready() == ""
+
+
+async def test_a_defect_in_the_journals_thread_makes_a_gateway_not_ready(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Writer, "_write", fail)
+        async with stack.post(CHAT, ASK) as reply:
+            assert (await reply.json())["error"]["code"] == "usage_unavailable"
+        assert stack.gateway.why_not_ready() == "journal unavailable"
+    await eventually(lambda: stack.gateway.why_not_ready() == "")
+    async with stack.post(CHAT, ASK) as reply:
+        assert reply.status == 200
 
 
 async def test_a_gateway_that_does_not_listen_yet_is_not_ready(stack: Stack) -> None:
@@ -283,7 +319,7 @@ async def test_readiness_and_metrics_name_no_tenant(stack: Stack) -> None:
     operator = stack.gateway.operator_app
     assert operator._answer("/readyz")[0] == 200
     assert operator._answer("/healthz")[0] == 200
-    text = operator._answer("/metrics")[2].decode()
+    text = (await operator.metrics()).decode()
     assert 'penstock_gateway_tokens_total{kind="output",variant="var_demo"} 3.0' in text
     for private in ("org_a", "proj_a", "key_a", stack.tenant.secret):
         assert private not in text

@@ -1,4 +1,7 @@
-"""What is counted in plain numbers reads as if Prometheus's own objects had counted it."""
+"""What is counted in plain numbers reads as if Prometheus's own objects had counted it, and a page
+of all metrics holds up no request."""
+
+import time
 
 import msgspec
 import prometheus_client
@@ -7,7 +10,12 @@ from hypothesis import strategies as st
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from serving.contract.usage import UsageEvent
 from serving.gateway.metrics import QUEUE_BUCKETS, Metrics
+from serving.gateway.operator import OperatorApp
+from serving.gateway.pool_metrics import PoolMetrics
+from serving.pool.pool import Pool
+from tests.fixtures import catalog
 from tests.fixtures.events import event
 
 NAME = "penstock_gateway_queue_seconds"
@@ -53,3 +61,44 @@ def test_a_request_counts_by_its_ending_and_its_tokens() -> None:
     assert read["penstock_gateway_cache_hits_total", variant] == 2
     assert read["penstock_gateway_request_seconds_count", variant] == 2
     assert read["penstock_gateway_retries_total",] == 0
+
+
+def used(models: int) -> Metrics:
+    """Return the metrics of a gateway on which each of so many models was used."""
+    metrics, pools, ended = Metrics(), dict[str, Pool](), event()
+    for number in range(models):
+        name = f"var_{number:06}_of_a_usual_length"
+        used_one: UsageEvent = msgspec.structs.replace(ended, variant_id=name)
+        metrics.note_end(used_one)
+        metrics.variants[name].gap.observe(0.01)
+        pools[f"dep_{name}"] = pool = Pool(f"dep_{name}", share_of=lambda record: record.slots)
+        pool.set_replicas({"rep_1": catalog.replica("http://r")})
+        pool.choices["load"] += 1
+        pool.queue.refusals["default", "queue_full"] += 1
+    metrics.registry.register(PoolMetrics(lambda: pools))
+    return metrics
+
+
+def steps(registry: prometheus_client.CollectorRegistry) -> tuple[bytes, list[float]]:
+    """Return the page of all metrics, and the seconds of CPU that each of its steps took."""
+    page, seconds = OperatorApp(registry, str, list).metrics(), list[float]()
+    while True:
+        began = time.thread_time()
+        try:
+            page.send(None)
+        except StopIteration as ended:
+            return ended.value, [*seconds, time.thread_time() - began]
+        seconds.append(time.thread_time() - began)
+
+
+def test_a_page_reads_as_the_library_writes_it() -> None:
+    metrics = used(3)
+    metrics.gauge("in_flight", "Requests under way.", lambda: 2.5)
+    metrics.endings['a"b', "c\\d\ne"] = 7
+    assert steps(metrics.registry)[0] == generate_latest(metrics.registry)
+
+
+def test_a_scrape_at_300_models_holds_the_loop_for_5_ms_at_most() -> None:
+    registry = used(300).registry
+    tries = [steps(registry)[1] for _ in range(3)]
+    assert min(max(seconds) for seconds in tries) <= 0.005

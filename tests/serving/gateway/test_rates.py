@@ -443,7 +443,7 @@ async def test_without_redis_a_gateway_says_that_it_holds_its_part(
         ready = stack.gateway.operator_app._answer("/readyz")
         assert ready[0] == 200
         assert b"each gateway's part (1 of 1): no answer within 50 ms" in ready[2]
-        metrics = stack.gateway.operator_app._answer("/metrics")[2]
+        metrics = await stack.gateway.operator_app.metrics()
         assert b"penstock_gateway_limits_apart 1.0" in metrics
         assert [(await post(stack))[0] for _ in range(2)] == [200, 429]
     finally:

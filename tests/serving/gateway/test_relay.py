@@ -67,7 +67,7 @@ async def test_work_that_ends_for_nobody_leaves_no_cancellation_behind() -> None
     )
     interrupts.abandon(60.0)
     with pytest.raises(Interrupted) as caught, interrupts:
-        await relay.run(Said(b"all of it"), lambda: None)
+        await relay.run(Said(b"all of it"), lambda: None, lambda: None)
     assert caught.value.reason == "client_gone"
     # The event of what it took is made durable now, which nothing may break off.
     await asyncio.sleep(0)

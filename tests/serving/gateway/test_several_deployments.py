@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
+from unittest.mock import ANY
 
 import msgspec
 import pytest
 
+from serving.gateway import gateway
 from serving.pool.pool import Pool
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
@@ -107,3 +109,38 @@ async def test_who_sleeps_is_left_asleep_where_another_is_there(both: Stack) -> 
         await eventually(lambda: any(len(pool.queue) for pool in pools(both)))
         assert [len(pool.queue) for pool in pools(both)] == [1, 0]
     assert (await waiting)[0] == 200
+
+
+async def test_the_pool_of_a_deleted_deployment_goes_once_its_requests_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "UNUSED_POOLS_SECONDS", 0.01)
+    async with running_stack(tmp_path, itl_seconds=0.02) as stack:
+        held, feed, fleet = stack.gateway.directory.pools, stack.control.feed, stack.control.fleet
+        async with stack.post(CHAT, LONG | {"stream": True}) as reply:
+            await reply.content.readline()
+            feed.publish("deployment", "dep_var_demo", None)
+            fleet.publish("replica", "rep_1", None)
+            await eventually(lambda: not held["dep_var_demo"].replicas)
+            assert await ask(stack, CHAT, SHORT) == (503, ANY)
+            await asyncio.sleep(0.05)  # several searches for unused pools
+            assert list(held) == ["dep_var_demo"]
+            assert b"data: [DONE]" in await reply.read()
+        await eventually(lambda: not held)
+        [event] = await stack.booked()
+        assert (event.outcome, event.output_tokens) == ("completed", 250)
+        feed.publish("deployment", "dep_var_demo", catalog.deployment())
+        url = f"http://127.0.0.1:{stack.engines[0].port}"
+        fleet.publish("replica", "rep_1", catalog.replica(url))
+        await stack.ready()
+        assert (await ask(stack, CHAT, SHORT))[0] == 200
+
+
+async def test_a_pool_stays_while_its_deployment_or_a_replica_is_there(both: Stack) -> None:
+    directory = both.gateway.directory
+    both.control.feed.publish("deployment", "dep_other", None)
+    both.control.fleet.publish("replica", "rep_1", None)
+    await eventually(lambda: not directory.pools["dep_var_demo"].replicas)
+    await eventually(lambda: len(directory.deployments("var_demo", "org_a")) == 1)
+    directory.drop_unused_pools()
+    assert set(directory.pools) == {"dep_var_demo", "dep_other"}

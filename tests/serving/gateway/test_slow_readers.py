@@ -199,16 +199,14 @@ async def test_whole_answers_leave_half_of_the_room_to_streams(
     assert pending.total_bytes == 0
 
 
-async def test_slow_readers_of_whole_answers_hold_no_more_than_all_may(
-    stack: Stack, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_slow_readers_of_whole_answers_hold_no_more_than_all_may(stack: Stack) -> None:
     await stack.offer_embeddings()
     ask = {"model": "demo-embed", "input": ["A penstock is"] * 2_000}
     async with stack.post("/v1/embeddings", ask) as reply:
         size = len(await reply.read())
     assert size > 10 * outgoing.PIECE_BYTES
-    monkeypatch.setattr(outgoing, "ALL_PENDING_BYTES_MAX", 2 * size)
     pending, most = stack.gateway.app.pending, 0
+    pending.bytes_max = 2 * size
     async with AsyncExitStack() as readers:
         for number in range(5):
             client = RawClient(stack.url, receive_bytes=2_048)

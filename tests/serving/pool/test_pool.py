@@ -10,11 +10,12 @@ import msgspec
 import pytest
 
 from serving.contract.replica import ReplicaRecord
+from serving.pool import retries
 from serving.pool.errors import NoReplica, Overloaded, Quarantined, TooManyWaiting
 from serving.pool.line import Bounds
 from serving.pool.pool import Pool
 from serving.pool.replica import Replica
-from serving.pool.retries import RetryBudget
+from serving.pool.retries import SAVED_MAX, OrganizationRetryBudgets, RetryBudget
 from serving.pool.suspicion import FORGET_SECONDS, Fingerprint
 from serving.pool.ticket import Ticket
 from tests.fixtures import catalog
@@ -416,6 +417,32 @@ def test_retries_are_at_most_a_tenth_of_the_traffic() -> None:
         budget.note_request()
         taken += budget.take()
     assert taken <= 0.1 * 1_000 + 10
+
+
+def test_an_organization_has_second_tries_whatever_others_took() -> None:
+    budgets = OrganizationRetryBudgets()
+    for organization in (f"org_{number}" for number in range(10)):
+        assert sum(budgets.take(organization) for _ in range(1_000)) == SAVED_MAX
+    for _ in range(1_000):
+        budgets.note_request("neighbour")
+    assert budgets.take("neighbour")
+    for _ in range(9):
+        budgets.note_request("org_0")
+    assert not budgets.take("org_0")
+    for _ in range(2):
+        budgets.note_request("org_0")
+    assert budgets.take("org_0")
+
+
+def test_budgets_are_remembered_of_so_many_organizations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "ORGANIZATIONS_MAX", 3)
+    budgets = OrganizationRetryBudgets()
+    for organization in ("a", "b", "c", "d"):
+        assert budgets.take(organization)
+    assert list(budgets._budgets) == ["b", "c", "d"]
+    for _ in range(11):
+        budgets.note_request("b")
+    assert list(budgets._budgets) == ["c", "d"], "a full budget need not be remembered"
 
 
 BLOCKS = (1, 2, 3, 4)

@@ -150,3 +150,14 @@ async def test_a_wait_for_the_first_replica_does_not_count_as_a_slow_queue() -> 
         await settle()
     await asyncio.gather(*late)
     assert not pool.queue.refusals
+
+
+async def test_who_waits_for_a_deployment_that_is_deleted_is_refused_at_once() -> None:
+    pool = asleep(Clock())
+    waiting = asyncio.create_task(served(pool))
+    await settle()
+    assert not pool.is_idle
+    pool.retire()
+    with pytest.raises(NoReplica):
+        await waiting
+    assert pool.is_idle
