@@ -26,8 +26,11 @@ from serving.pool.slot import Slot
 from serving.pool.ticket import Ticket
 from serving.pool.waiting import wait_before
 
-RECENT = 0.05
-"""How much the latest answer counts in the mean time for each token."""
+RECENT = 0.02
+"""How much the latest prompt counts in the mean bytes of a token."""
+TOKEN_BYTES_MIN, TOKEN_BYTES_MAX = 2.0, 8.0
+"""Whatever prompts an organization sends, those of others are taken for half or twice their size at
+most."""
 IN_USE_SECONDS = 600.0
 """For so long after its last request an urgent tier has slots kept free of `batch`."""
 
@@ -90,8 +93,8 @@ class Pool:
         self._clock = clock
         self._share_of = share_of
         self._may_exceed = may_exceed
-        self._token_seconds = 0.0
-        """What a token of one sequence takes, by the latest answers."""
+        self.token_bytes = 4.0
+        """Of a prompt as JSON, on average of late."""
         self.on_demand = on_demand
         self._on_prompt = on_prompt
         self.health = Health(clock, self.call)
@@ -287,18 +290,16 @@ class Pool:
             raise NoSpare
         return self._place(ticket, choice)
 
-    def settle(self, service: Service, tokens: Tokens | None, slot_tokens: float = 0.0) -> None:
-        """Count what a request really took, and what could have been made in its slots."""
-        self.queue.settle(service, tokens, slot_tokens)
+    def settle(self, service: Service, tokens: Tokens | None) -> None:
+        """Charge what a request really took; None where nobody counted."""
+        self.queue.settle(service, tokens)
+        if tokens is not None and tokens.input and (size := service.ticket.prompt_bytes):
+            each = min(TOKEN_BYTES_MAX, max(TOKEN_BYTES_MIN, size / tokens.input))
+            self.token_bytes += RECENT * (each - self.token_bytes)
 
-    def note_pace(self, token_seconds: float) -> None:
-        """Take in how long each token of an answer took."""
-        known = self._token_seconds
-        self._token_seconds += (RECENT if known else 1.0) * (token_seconds - known)
-
-    def slot_tokens(self, width: int, seconds: float) -> float:
-        """Return how many tokens are made in so many slots and so long; 0 where nobody knows."""
-        return width * seconds / self._token_seconds if self._token_seconds else 0.0
+    def refund(self, service: Service) -> None:
+        """Charge nothing for a request: its organization has nothing of it."""
+        self.queue.refund(service)
 
     def give_back(self, place: Place) -> None:
         """End what `take` began."""
@@ -336,6 +337,7 @@ class Pool:
                 passed[ticket.tier].add(ticket.organization_id)
             else:
                 break
+        self.queue.passed = passed
         self.queue.set_held_back(is_held_back)
 
     def _place(self, ticket: Ticket, choice: Choice) -> Place:

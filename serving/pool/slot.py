@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from serving.engine.usage import NO_TOKENS, Tokens
+from serving.engine.usage import Tokens
 from serving.pool.loss import Unanswered
 from serving.pool.replica import Replica
 from serving.pool.ticket import Ticket
@@ -17,13 +17,13 @@ PACED_TOKENS_MIN = 8
 
 class Slot:
     """Held with `async with`; `works` and `broke` say how the request fares, and neither is said
-    of a client that left. What nobody says it `took` stays as it was estimated. One that `is_spare`
-    waits for nothing: it is there, or there is none. `pool` is, once it is held, the one that it
-    is of."""
+    of a client that left. What nobody says it `took` is charged by the progress that its `service`
+    states, if it states any. One that `is_spare` waits for nothing: it is there, or there is none.
+    `pool` is, once it is held, the one that it is of."""
 
     __slots__ = (
         *("_avoid", "_began_at", "_elsewhere", "_first_at", "_incidents", "_is_spare", "_place"),
-        *("pool", "replica", "ticket", "unanswered"),
+        *("pool", "replica", "service", "ticket", "unanswered"),
     )
 
     def __init__(
@@ -48,7 +48,7 @@ class Slot:
             self._place = self.pool.take_spare(self.ticket, self._avoid)
         else:
             self._place = await self.pool.take(self.ticket, self._avoid, self._elsewhere)
-        self.pool = self._place.pool
+        self.pool, self.service = self._place.pool, self._place.service
         self.replica: Replica = self._place.replica
         self.unanswered = Unanswered(self.replica.unanswered)
         self._incidents = self.replica.incidents
@@ -56,6 +56,9 @@ class Slot:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if not self.service.is_settled:
+            progress = self.service.progress
+            self.pool.settle(self.service, None if progress is None else progress())
         self.pool.give_back(self._place)
 
     @property
@@ -70,8 +73,7 @@ class Slot:
 
     def took(self, tokens: Tokens | None) -> None:
         """Say at the end what the request took; of one that nobody counted, None."""
-        slot_tokens = self.pool.slot_tokens(self.ticket.width, self.pool.now - self._began_at)
-        self.pool.settle(self._place.service, tokens, slot_tokens)
+        self.pool.settle(self.service, tokens)
         if self._first_at is not None and tokens is not None and tokens.input:
             self._note_times(tokens, self._first_at - self._began_at)
 
@@ -87,7 +89,7 @@ class Slot:
     def outrun(self) -> None:
         """Another replica was faster: its organization pays no turn for it. One that was late says
         that it would have taken longer yet."""
-        self.pool.settle(self._place.service, NO_TOKENS)
+        self.pool.refund(self.service)
         seconds, late = self.pool.now - self._began_at, self.late_seconds
         if self._first_at is None and late is not None and seconds >= late:
             self.pool.health.note_first(self.replica, self.ticket, seconds)
@@ -114,5 +116,7 @@ class Slot:
         made, each = tokens.output / self.ticket.width, None
         if made >= PACED_TOKENS_MIN:
             each = (self.pool.now - self._began_at - first) / (made - 1)
-            self.pool.note_pace(each)
+            # Of several choices some may have ended long ago.
+            if each > 0.0 and self.ticket.width == 1:
+                self.pool.queue.slot_second.note_pace(1.0 / each)
         self.pool.health.note_times(self.replica, tokens, first, each)
