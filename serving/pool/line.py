@@ -6,11 +6,11 @@ least goes next. Who begins to wait is lifted to the least of those that do, so 
 turns. The service of a request is the larger of what its tokens cost and of what its slots cost:
 slot-seconds times what one costs in the pool (`SlotSecondCost`). A request is charged an estimate
 when it begins, its output by the mean of the organization's own answers (the paper's prediction of
-lengths), then what it receives beyond that while it runs, and is corrected once, at its end.
+lengths), then what it receives beyond that while it runs, a second ahead, and is corrected once, at
+its end.
 
 Of two organizations that wait all the time, the service over the weight differs at most by what
-all slots and one request more can hold, and by what all slots make in the second between two
-charges (tests/serving/pool/test_fairness.py).
+all slots can hold and by what they make between two charges (tests/serving/pool/test_service.py).
 """
 
 from collections import OrderedDict
@@ -31,6 +31,9 @@ GROWTH_STEPS = 2
 """Of working out how many come during a wait, which is longer for them."""
 OUTPUT_TOKENS = 128.0
 """How long an answer is thought to be before the first was seen."""
+CHARGE_SECONDS = 1.0
+"""How often what runs is charged, and for how long ahead: else slots that become free in between
+would all go to whoever was charged too little. A sequence makes less than 256 tokens in it."""
 HALF_LIFE_SECONDS = 60.0
 """After which an ended request counts half in the mean cost of a slot-second."""
 KEPT_MIN = 1e-6
@@ -91,8 +94,9 @@ class Line:
     """Everything is O(log n) in the organizations that wait, leaving too; but for what is
     predicted, which is O(m) in the different numbers of slots that they wait for."""
 
-    def __init__(self, bounds: Bounds = BOUNDS) -> None:
+    def __init__(self, bounds: Bounds = BOUNDS, slot_second: SlotSecondCost | None = None) -> None:
         self.bounds = bounds
+        self.slot_second = slot_second or SlotSecondCost()
         self.requests = 0
         self.tokens = 0
         self.slots = 0
@@ -110,7 +114,7 @@ class Line:
         """The part of those who join whose organizations had nobody waiting."""
         self._parted: set[str] = set()
         self._crowd = Crowd()
-        self._services: set[Service] = set()
+        self._services: dict[Service, None] = {}
         """Those that are not settled."""
 
     def __len__(self) -> int:
@@ -218,19 +222,21 @@ class Line:
             self._lift(member)
         return self._begin(member, ticket)
 
-    def charge_running(self, now: float, slot_second: SlotSecondCost) -> None:
-        """Charge what requests that run have received until `now` beyond what they were charged."""
-        charged = set[Member]()
+    def charge_running(self, now: float) -> None:
+        """Charge what requests that run have received until `now`, and receive in the next second,
+        beyond what they were charged."""
+        charged = dict[Member, None]()
         for service in self._services:
             ticket, progress = service.ticket, service.progress
-            slot_seconds = ticket.width * (now - service.began_at)
-            received = slot_seconds * slot_second.at(ticket.rates)
+            each_second = ticket.width * self.slot_second.at(ticket.rates)
+            cost = (now - service.began_at) * each_second
             if progress is not None and (tokens := progress()) is not None:
-                received = max(received, ticket.rates.cost(tokens))
-            if received > service.charged:
-                service.member.counter += (received - service.charged) / service.power
-                service.charged = received
-                charged.add(service.member)
+                cost = max(cost, ticket.rates.cost(tokens))
+            cost += CHARGE_SECONDS * each_second
+            if cost > service.charged:
+                service.member.counter += (cost - service.charged) / service.power
+                service.charged = cost
+                charged[service.member] = None
         for member in charged:
             self._charge(member, 0.0)
 
@@ -249,11 +255,11 @@ class Line:
             self._mean_output += RECENT_OF_ALL * (each - self._mean_output)
         self._charge(member, (cost - service.charged) / service.power)
         service.charged, service.is_settled, service.progress = cost, True, None
-        self._services.discard(service)
+        self._services.pop(service, None)
 
     def end(self, service: Service) -> None:
         """A request's slots are free again; what it was charged stays, if nobody settled it."""
-        self._services.discard(service)
+        self._services.pop(service, None)
         service.member.running -= service.ticket.width
         self.running -= service.ticket.width
         self._rest(service.member)
@@ -271,14 +277,17 @@ class Line:
         return member
 
     def _begin(self, member: Member, ticket: Ticket) -> Service:
-        """Charge the estimate."""
+        """Charge the estimate: of the output at least what may be made in a second."""
         self._level = max(self._level, member.counter)
-        cost = ticket.input_tokens + member.likely_output(ticket) * ticket.rates.output
+        rates = ticket.rates
+        soon = CHARGE_SECONDS * ticket.width * self.slot_second.at(rates)
+        made = max(member.likely_output(ticket) * rates.output, soon)
+        cost = ticket.input_tokens + min(made, ticket.output_tokens_max * rates.output)
         member.running += ticket.width
         self.running += ticket.width
         self._charge(member, cost / member.power)
         service = Service(member, ticket, cost, member.power)
-        self._services.add(service)
+        self._services[service] = None
         return service
 
     def _charge(self, member: Member, service: float) -> None:

@@ -8,7 +8,7 @@ from serving.contract.tiers import DEFAULT_GUARANTEES, Guarantees
 from serving.contract.units import TIERS, Tier
 from serving.engine.usage import NO_TOKENS, Tokens
 from serving.pool.errors import Cause, Overloaded, PoolError, TooManyWaiting
-from serving.pool.line import Bounds, Line, SlotSecondCost
+from serving.pool.line import CHARGE_SECONDS, Bounds, Line, SlotSecondCost
 from serving.pool.member import Service, Waiter
 from serving.pool.pace import Pace, TierLoad
 from serving.pool.ticket import Ticket
@@ -18,9 +18,6 @@ NOBODY: Mapping[Tier, Collection[str]] = {}
 SURE = 0.85
 """How much of the time that one may wait its wait may be predicted to take: others come, and
 answers are of any length."""
-CHARGE_SECONDS = 1.0
-"""How long what requests receive while they run may stay uncharged: a sequence makes less than 256
-tokens in it."""
 
 
 class FairQueue:
@@ -33,7 +30,8 @@ class FairQueue:
 
     def __init__(self, clock: Callable[[], float], bounds: Bounds) -> None:
         self.refusals: Counter[tuple[Tier, Cause]] = Counter()
-        self.lines: dict[Tier, Line] = {tier: Line(bounds) for tier in TIERS}
+        self.slot_second = SlotSecondCost()
+        self.lines: dict[Tier, Line] = {tier: Line(bounds, self.slot_second) for tier in TIERS}
         self._pace = Pace()
         self.guarantees = DEFAULT_GUARANTEES
         self._turns = TierTurns()
@@ -41,7 +39,6 @@ class FairQueue:
         self._is_held_back = False
         self.passed: Mapping[Tier, Collection[str]] = NOBODY
         """Of each tier, the organizations whose turn others were given at the last free slot."""
-        self.slot_second = SlotSecondCost()
         self._charged_at = 0.0
         self._in_order = tuple(self.lines.values())
         self._clock = clock
@@ -230,7 +227,7 @@ class FairQueue:
         if now - self._charged_at >= CHARGE_SECONDS:
             self._charged_at = now
             for line in self._in_order:
-                line.charge_running(now, self.slot_second)
+                line.charge_running(now)
         return is_waited
 
     def _seconds_until(self, ticket: Ticket) -> float:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from serving.contract.units import TIERS
 from serving.engine.usage import Tokens
-from serving.pool.line import Line, SlotSecondCost
+from serving.pool.line import CHARGE_SECONDS, Line, SlotSecondCost
 from serving.pool.member import Service, Waiter
 from serving.pool.pool import Pool
-from serving.pool.queue import CHARGE_SECONDS, FairQueue
+from serving.pool.queue import FairQueue
 from serving.pool.ticket import Rates, Ticket
 from tests.fixtures.catalog import replica
 from tests.serving.pool.test_fairness import NO_BOUNDS, future
@@ -67,20 +67,24 @@ def test_service_is_the_larger_of_what_tokens_and_slots_cost(
     assert one.charged == one.member.counter == pytest.approx(service), "corrected once"
 
 
-def test_a_request_is_charged_while_it_runs_each_second() -> None:
+def test_a_request_is_charged_while_it_runs_a_second_ahead() -> None:
     clock = Clock()
     queue = queue_with_mean(clock)
-    one = queue.serve_at_once(Ticket("a", width=2, input_tokens=100, rates=RATES))
-    clock.now += CHARGE_SECONDS
-    queue.serve_at_once(Ticket("b"))
-    assert one.charged == one.member.counter == pytest.approx(2 * SLOT_SECOND_COST)
+    ticket = Ticket("a", width=2, input_tokens=100, output_tokens_max=10**6, rates=RATES)
+    queue.lines["default"]._mean_output = 1.0
+    one = queue.serve_at_once(ticket)
+    assert one.charged == one.member.counter == 100 + 2 * SLOT_SECOND_COST
+    for second in range(1, 4):
+        clock.now += CHARGE_SECONDS
+        queue.serve_at_once(Ticket("b"))
+        assert one.charged == one.member.counter == (second + 1) * 2 * SLOT_SECOND_COST
     one.progress = lambda: Tokens(input=100, output=500)
     clock.now += CHARGE_SECONDS
     queue.serve_at_once(Ticket("b"))
-    assert one.charged == one.member.counter == pytest.approx(2_100.0)
-    clock.now += CHARGE_SECONDS / 2
+    assert one.charged == one.member.counter == 2_100 + 2 * SLOT_SECOND_COST
+    clock.now += CHARGE_SECONDS / 4
     queue.settle(one, Tokens(input=100, cached_input=100, output=500))
-    assert one.charged == one.member.counter == pytest.approx(2_050.0)
+    assert one.charged == one.member.counter == 2_050
 
 
 def test_what_is_refunded_costs_nothing_though_it_ran() -> None:
@@ -263,6 +267,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.queue = FairQueue(self.clock, NO_BOUNDS)
+        self.queue.slot_second.note_pace(TOKENS_A_STEP / STEP_SECONDS)
         self.line = self.queue.lines["default"]
 
     def send(self, organization: str, weight: int = 1, input_tokens: int = 1) -> None:
