@@ -120,7 +120,12 @@ class Admission:
             raise usage_unavailable()
         rates = Rates.of(schedule[0])
         ticket = ticket_of(
-            principal, job, deployment, token_bytes=pool.token_bytes, rates=rates, blocks=blocks
+            principal,
+            job,
+            deployment,
+            token_bytes=pool.queue.token_bytes,
+            rates=rates,
+            blocks=blocks,
         )
         return Admitted(places, ticket, schedule, hold, input_tokens_max, principal.cache_salt)
 

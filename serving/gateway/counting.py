@@ -94,7 +94,7 @@ class Counter:
         organization_id = principal.organization_id
         places = in_order(self._admission.places(job, organization_id), job)
         deployment, pool = places[0]
-        ticket = ticket_of(principal, job, deployment, token_bytes=pool.token_bytes)
+        ticket = ticket_of(principal, job, deployment, token_bytes=pool.queue.token_bytes)
         ticket = replace(ticket, width=1, output_tokens_max=0)
         timeouts = deployment.timeouts
         interrupts = Interrupts(timeouts.total_seconds)

@@ -65,15 +65,17 @@ class SlotSecondCost:
     hold slots and make little lower the mean; the pace of a sequence is the engine's."""
 
     def __init__(self) -> None:
-        self._mean = 0.0
+        self.mean = 0.0
+        """In uncached input tokens."""
         self._cost = 0.0
         self._slot_seconds = 0.0
         self._at = 0.0
-        self._tokens_a_second = 0.0
+        self.pace = 0.0
+        """Of one sequence, in output tokens a second."""
 
     def at(self, rates: Rates) -> float:
         """Return it in uncached input tokens; 0 before anything ended."""
-        return max(self._mean, rates.output * self._tokens_a_second)
+        return max(self.mean, rates.output * self.pace)
 
     def note(self, cost: float, slot_seconds: float, now: float) -> None:
         """Take in what the tokens of a request cost that ended."""
@@ -82,12 +84,12 @@ class SlotSecondCost:
         kept = max(KEPT_MIN, 0.5 ** (max(0.0, now - self._at) / HALF_LIFE_SECONDS))
         self._cost = kept * self._cost + cost
         self._slot_seconds = kept * self._slot_seconds + slot_seconds
-        self._at, self._mean = now, self._cost / self._slot_seconds
+        self._at, self.mean = now, self._cost / self._slot_seconds
 
     def note_pace(self, tokens_a_second: float) -> None:
         """Take in how fast an answer of one sequence was made."""
-        known = self._tokens_a_second
-        self._tokens_a_second += (RECENT_PACE if known else 1.0) * (tokens_a_second - known)
+        known = self.pace
+        self.pace += (RECENT_PACE if known else 1.0) * (tokens_a_second - known)
 
 
 class Line:
@@ -223,8 +225,8 @@ class Line:
         return self._begin(member, ticket)
 
     def charge_running(self, now: float) -> None:
-        """Charge what requests that run have received until `now`, and receive in the next second,
-        beyond what they were charged."""
+        """Charge what requests that run have received until `now`, and may receive in the next
+        second, beyond what they were charged."""
         charged = dict[Member, None]()
         for service in self._services:
             ticket, progress = service.ticket, service.progress
@@ -232,7 +234,8 @@ class Line:
             cost = (now - service.began_at) * each_second
             if progress is not None and (tokens := progress()) is not None:
                 cost = max(cost, ticket.rates.cost(tokens))
-            cost += CHARGE_SECONDS * each_second
+            most = ticket.input_tokens + ticket.output_tokens_max * ticket.rates.output
+            cost = max(cost, min(cost + CHARGE_SECONDS * each_second, most))
             if cost > service.charged:
                 service.member.counter += (cost - service.charged) / service.power
                 service.charged = cost
@@ -279,10 +282,14 @@ class Line:
     def _begin(self, member: Member, ticket: Ticket) -> Service:
         """Charge the estimate: of the output at least what may be made in a second."""
         self._level = max(self._level, member.counter)
-        rates = ticket.rates
-        soon = CHARGE_SECONDS * ticket.width * self.slot_second.at(rates)
-        made = max(member.likely_output(ticket) * rates.output, soon)
-        cost = ticket.input_tokens + min(made, ticket.output_tokens_max * rates.output)
+        price = ticket.rates.output
+        soon = (
+            CHARGE_SECONDS
+            * ticket.width
+            * max(self.slot_second.mean, self.slot_second.pace * price)
+        )
+        made = max(member.likely_output(ticket) * price, soon)
+        cost = ticket.input_tokens + min(made, ticket.output_tokens_max * price)
         member.running += ticket.width
         self.running += ticket.width
         self._charge(member, cost / member.power)

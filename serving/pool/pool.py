@@ -12,11 +12,10 @@ from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
 from serving.contract.tiers import DEFAULT_GUARANTEES, URGENT, Guarantees, reserved_slots
 from serving.contract.units import Tier
-from serving.engine.usage import Tokens
 from serving.pool.errors import NoReplica, NoSpare, Quarantined
 from serving.pool.health import Health
 from serving.pool.line import BOUNDS, Bounds
-from serving.pool.member import Place, Service
+from serving.pool.member import Place
 from serving.pool.prefixes import Blocks
 from serving.pool.pressure import Pressure
 from serving.pool.queue import FairQueue
@@ -26,11 +25,6 @@ from serving.pool.slot import Slot
 from serving.pool.ticket import Ticket
 from serving.pool.waiting import wait_before
 
-RECENT = 0.02
-"""How much the latest prompt counts in the mean bytes of a token."""
-TOKEN_BYTES_MIN, TOKEN_BYTES_MAX = 2.0, 8.0
-"""Whatever prompts an organization sends, those of others are taken for half or twice their size at
-most."""
 IN_USE_SECONDS = 600.0
 """For so long after its last request an urgent tier has slots kept free of `batch`."""
 
@@ -93,8 +87,6 @@ class Pool:
         self._clock = clock
         self._share_of = share_of
         self._may_exceed = may_exceed
-        self.token_bytes = 4.0
-        """Of a prompt as JSON, on average of late."""
         self.on_demand = on_demand
         self._on_prompt = on_prompt
         self.health = Health(clock, self.call)
@@ -289,17 +281,6 @@ class Pool:
         if not self._has_tokens_for(ticket) or not self.health.hedging.budget.take():
             raise NoSpare
         return self._place(ticket, choice)
-
-    def settle(self, service: Service, tokens: Tokens | None) -> None:
-        """Charge what a request really took; None where nobody counted."""
-        self.queue.settle(service, tokens)
-        if tokens is not None and tokens.input and (size := service.ticket.prompt_bytes):
-            each = min(TOKEN_BYTES_MAX, max(TOKEN_BYTES_MIN, size / tokens.input))
-            self.token_bytes += RECENT * (each - self.token_bytes)
-
-    def refund(self, service: Service) -> None:
-        """Charge nothing for a request: its organization has nothing of it."""
-        self.queue.refund(service)
 
     def give_back(self, place: Place) -> None:
         """End what `take` began."""

@@ -18,6 +18,11 @@ NOBODY: Mapping[Tier, Collection[str]] = {}
 SURE = 0.85
 """How much of the time that one may wait its wait may be predicted to take: others come, and
 answers are of any length."""
+RECENT = 0.02
+"""How much the latest prompt counts in the mean bytes of a token."""
+TOKEN_BYTES_MIN, TOKEN_BYTES_MAX = 2.0, 8.0
+"""Whatever prompts an organization sends, those of others are taken for half or twice their size at
+most."""
 
 
 class FairQueue:
@@ -40,6 +45,8 @@ class FairQueue:
         self.passed: Mapping[Tier, Collection[str]] = NOBODY
         """Of each tier, the organizations whose turn others were given at the last free slot."""
         self._charged_at = 0.0
+        self.token_bytes = 4.0
+        """Of a prompt as JSON, on average of late."""
         self._in_order = tuple(self.lines.values())
         self._clock = clock
 
@@ -148,6 +155,10 @@ class FairQueue:
         self.lines[ticket.tier].settle(service, tokens, time_cost)
         if tokens is not None and tokens.input:
             self.slot_second.note(ticket.rates.cost(tokens), slot_seconds, now)
+            if ticket.prompt_bytes:
+                each = ticket.prompt_bytes / tokens.input
+                each = min(TOKEN_BYTES_MAX, max(TOKEN_BYTES_MIN, each))
+                self.token_bytes += RECENT * (each - self.token_bytes)
 
     def refund(self, service: Service) -> None:
         """Charge nothing for one: its organization has nothing of it."""

@@ -22,7 +22,7 @@ class Slot:
     `pool` is, once it is held, the one that it is of."""
 
     __slots__ = (
-        *("_avoid", "_began_at", "_elsewhere", "_first_at", "_incidents", "_is_spare", "_place"),
+        *("_avoid", "_elsewhere", "_first_at", "_incidents", "_is_spare", "_place"),
         *("pool", "replica", "service", "ticket", "unanswered"),
     )
 
@@ -52,13 +52,12 @@ class Slot:
         self.replica: Replica = self._place.replica
         self.unanswered = Unanswered(self.replica.unanswered)
         self._incidents = self.replica.incidents
-        self._began_at = self.pool.now
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if not self.service.is_settled:
             progress = self.service.progress
-            self.pool.settle(self.service, None if progress is None else progress())
+            self.pool.queue.settle(self.service, None if progress is None else progress())
         self.pool.give_back(self._place)
 
     @property
@@ -73,9 +72,9 @@ class Slot:
 
     def took(self, tokens: Tokens | None) -> None:
         """Say at the end what the request took; of one that nobody counted, None."""
-        self.pool.settle(self.service, tokens)
+        self.pool.queue.settle(self.service, tokens)
         if self._first_at is not None and tokens is not None and tokens.input:
-            self._note_times(tokens, self._first_at - self._began_at)
+            self._note_times(tokens, self._first_at - self.service.began_at)
 
     def works(self) -> None:
         """A token came."""
@@ -84,13 +83,15 @@ class Slot:
             self.unanswered.answered()
             self._first_at = self.pool.now
             self._place = self.pool.note_read(self._place)
-            self.pool.health.note_first(self.replica, self.ticket, self._first_at - self._began_at)
+            self.pool.health.note_first(
+                self.replica, self.ticket, self._first_at - self.service.began_at
+            )
 
     def outrun(self) -> None:
         """Another replica was faster: its organization pays no turn for it. One that was late says
         that it would have taken longer yet."""
-        self.pool.refund(self.service)
-        seconds, late = self.pool.now - self._began_at, self.late_seconds
+        self.pool.queue.refund(self.service)
+        seconds, late = self.pool.now - self.service.began_at, self.late_seconds
         if self._first_at is None and late is not None and seconds >= late:
             self.pool.health.note_first(self.replica, self.ticket, seconds)
             # As if all of the prompt had to be read: how much of it was cached is not known.
@@ -111,11 +112,11 @@ class Slot:
 
     def _note_times(self, tokens: Tokens, first: float) -> None:
         """Say how long the first token took, and each of those after it."""
-        if self._began_at < self.replica.slow_until:
+        if self.service.began_at < self.replica.slow_until:
             return  # It says nothing of how the replica fares since it was put out.
         made, each = tokens.output / self.ticket.width, None
         if made >= PACED_TOKENS_MIN:
-            each = (self.pool.now - self._began_at - first) / (made - 1)
+            each = (self.pool.now - self.service.began_at - first) / (made - 1)
             # Of several choices some may have ended long ago.
             if each > 0.0 and self.ticket.width == 1:
                 self.pool.queue.slot_second.note_pace(1.0 / each)

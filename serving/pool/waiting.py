@@ -65,7 +65,7 @@ def _withdraw(waiter: Waiter) -> None:
     if not waiter.turn.done() or waiter.turn.cancelled():
         waiter.leave()
     elif isinstance(place := waiter.turn.result(), Place):
-        place.pool.refund(place.service)
+        place.pool.queue.refund(place.service)
         place.pool.free(place)
 
 

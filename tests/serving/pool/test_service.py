@@ -131,14 +131,13 @@ async def test_a_slot_that_nobody_settles_is_charged_by_its_progress() -> None:
 
 
 def test_bytes_of_a_token_are_averaged_within_bounds() -> None:
-    pool = Pool("dep")
-    pool.set_replicas({"rep_1": replica("http://r1", 1, slots=4)})
+    queue = FairQueue(Clock(), NO_BOUNDS)
     for tokens, expected in ((100, 3.0), (10_000, 2.0), (1, 8.0)):
         for _ in range(400):
-            service = pool.queue.serve_at_once(Ticket("a", prompt_bytes=300))
-            pool.settle(service, Tokens(input=tokens))
-            pool.queue.end(service)
-        assert pool.token_bytes == pytest.approx(expected, rel=0.01)
+            service = queue.serve_at_once(Ticket("a", prompt_bytes=300))
+            queue.settle(service, Tokens(input=tokens))
+            queue.end(service)
+        assert queue.token_bytes == pytest.approx(expected, rel=0.01)
 
 
 # ---- The sum of charges ----
@@ -346,8 +345,9 @@ def test_service_by_weight_differs_by_what_the_slots_hold_and_make_in_a_second(
     assert engine.lag_max <= slots * SECOND_COST
 
 
-def test_short_answers_followed_by_the_longest_take_no_slots_from_others() -> None:
-    engine = Engine(8, Random(1))
+@pytest.mark.parametrize("seed", range(5))
+def test_short_answers_followed_by_the_longest_take_no_slots_from_others(seed: int) -> None:
+    engine = Engine(8, Random(seed))
     for _ in range(200):
         engine.send("attacker")
     for _ in range(20):
@@ -359,7 +359,7 @@ def test_short_answers_followed_by_the_longest_take_no_slots_from_others() -> No
             engine.send("victim")
         engine.step({"attacker": 10**6, "victim": TOKENS_A_STEP})
     part = engine.slot_seconds["victim"] / engine.slot_seconds.total()
-    assert part >= 0.4, "0.05 where all is charged at the end"
+    assert part >= 3 / 8, "0.002 where nothing is charged ahead"
 
 
 def test_a_newcomer_is_lifted_to_those_whose_turn_may_come() -> None:
@@ -387,7 +387,7 @@ async def test_who_waits_for_a_permit_is_nobody_to_be_lifted_to() -> None:
     await settle()
     for _ in range(40):
         place = places.pop(0)
-        pool.settle(place.service, Tokens(input=100))
+        pool.queue.settle(place.service, Tokens(input=100))
         pool.give_back(place)
         await settle()
         done = [task for task in tasks if task.done()]
