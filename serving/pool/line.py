@@ -231,7 +231,7 @@ class Line:
         for service in self._services:
             ticket, progress = service.ticket, service.progress
             each_second = ticket.width * self.slot_second.at(ticket.rates)
-            cost = (now - service.began_at) * each_second
+            cost = float(round((now - service.began_at) * each_second))
             if progress is not None and (tokens := progress()) is not None:
                 cost = max(cost, ticket.rates.cost(tokens))
             most = ticket.input_tokens + ticket.output_tokens_max * ticket.rates.output

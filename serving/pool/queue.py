@@ -151,7 +151,8 @@ class FairQueue:
         if service.is_settled:
             return
         slot_seconds = ticket.width * (now - service.began_at)
-        time_cost = slot_seconds * self.slot_second.at(ticket.rates)
+        # Whole, so that requests that cost the same count the same.
+        time_cost = round(slot_seconds * self.slot_second.at(ticket.rates))
         self.lines[ticket.tier].settle(service, tokens, time_cost)
         if tokens is not None and tokens.input:
             self.slot_second.note(ticket.rates.cost(tokens), slot_seconds, now)
