@@ -95,7 +95,7 @@ class Admission:
         able = self.places(job, principal.organization_id)
         blocks = blocks_of_prompt(principal, job, [pool for _, pool in able])
         places = in_order(able, job, blocks)
-        deployment, _ = places[0]
+        deployment, pool = places[0]
         if job.work.grammars is not None:
             await self._grammars.check(principal.organization_id, deployment, job.work.grammars)
         schedule = self._schedule(principal, job, now)
@@ -118,7 +118,15 @@ class Admission:
         if self._clock.is_yet_to_come(now):
             hold.void()
             raise usage_unavailable()
-        ticket = ticket_of(principal, job, deployment, Rates.of(schedule[0]), blocks)
+        rates = Rates.of(schedule[0])
+        ticket = ticket_of(
+            principal,
+            job,
+            deployment,
+            token_bytes=pool.queue.token_bytes,
+            rates=rates,
+            blocks=blocks,
+        )
         return Admitted(places, ticket, schedule, hold, input_tokens_max, principal.cache_salt)
 
     def _schedule(self, principal: Principal, job: Job, now: datetime) -> Schedule:
@@ -170,18 +178,22 @@ def ticket_of(
     principal: Principal,
     job: Job,
     deployment: DeploymentRecord,
+    *,
+    token_bytes: float,
     rates: Rates = USUAL,
     blocks: Blocks = (),
 ) -> Ticket:
-    """Return what a job asks of the deployment's pool."""
-    work = job.work
+    """Return what a job asks of the deployment's pool, where a token of a prompt has so many
+    bytes."""
+    work, prompt_bytes = job.work, job.prompt_bytes
     return Ticket(
         organization_id=principal.organization_id,
         weight=principal.organization.weight,
         tier=job.tier,
         feature=work.feature,
         width=job.width,
-        input_tokens=job.likely_input_tokens,
+        input_tokens=1 + int(prompt_bytes / token_bytes),
+        prompt_bytes=prompt_bytes,
         output_tokens_max=work.output_tokens_max * work.choices,
         rates=rates,
         seconds_max=deployment.timeouts.queue_seconds,

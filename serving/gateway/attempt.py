@@ -109,6 +109,7 @@ class Try:
             record = slot.replica.record
             self.replica_id, self.deployment_id = record.replica_id, record.deployment_id
             on_start(self)
+            slot.service.progress = self.counted
             try:
                 with slot.unanswered:
                     await self._work(on_first_token)

@@ -93,8 +93,9 @@ class Counter:
         nobody waits for it any more."""
         organization_id = principal.organization_id
         places = in_order(self._admission.places(job, organization_id), job)
-        deployment, _ = places[0]
-        ticket = replace(ticket_of(principal, job, deployment), width=1, output_tokens_max=0)
+        deployment, pool = places[0]
+        ticket = ticket_of(principal, job, deployment, token_bytes=pool.queue.token_bytes)
+        ticket = replace(ticket, width=1, output_tokens_max=0)
         timeouts = deployment.timeouts
         interrupts = Interrupts(timeouts.total_seconds)
         conversation.watch(interrupts.client_gone)

@@ -3,12 +3,14 @@
 Virtual token counters (Sheng et al., "Fairness in Serving Large Language Models", OSDI '24): each
 organization counts what it was served, over its weight, and of those that wait the one with the
 least goes next. Who begins to wait is lifted to the least of those that do, so that nobody saves up
-turns. A request is charged an estimate when it begins, its output by the mean of the organization's
-own answers, and set right at its end (the paper's prediction of lengths). Whoever made little
-in its slots is charged for their time: as many output tokens as are made in it.
+turns. The service of a request is the larger of what its tokens cost and of what its slots cost:
+slot-seconds times what one costs in the pool (`SlotSecondCost`). A request is charged an estimate
+when it begins, its output by the mean of the organization's own answers (the paper's prediction of
+lengths), then what it receives beyond that while it runs, a second ahead, and is corrected once, at
+its end.
 
-Of two organizations that wait all the time, the service over the weight differs by twice what all
-slots and one request more can hold at most (tests/serving/pool/test_fairness.py).
+Of two organizations that wait all the time, the service over the weight differs at most by what
+all slots can hold and by what they make between two charges (tests/serving/pool/test_service.py).
 """
 
 from collections import OrderedDict
@@ -19,7 +21,7 @@ from serving.engine.usage import Tokens
 from serving.pool.crowd import Crowd
 from serving.pool.member import Member, Service, Waiter
 from serving.pool.ranking import Ranking
-from serving.pool.ticket import Ticket
+from serving.pool.ticket import Rates, Ticket
 
 IDLE_MAX = 10_000
 """Organizations remembered that were served more than others and left."""
@@ -29,6 +31,14 @@ GROWTH_STEPS = 2
 """Of working out how many come during a wait, which is longer for them."""
 OUTPUT_TOKENS = 128.0
 """How long an answer is thought to be before the first was seen."""
+CHARGE_SECONDS = 1.0
+"""How often what runs is charged, and for how long ahead: else slots that become free in between
+would all go to whoever was charged too little. A sequence makes less than 256 tokens in it."""
+HALF_LIFE_SECONDS = 60.0
+"""After which an ended request counts half in the mean cost of a slot-second."""
+KEPT_MIN = 1e-6
+RECENT_PACE = 0.05
+"""How much the latest answer counts in the pace of a sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +59,46 @@ class Bounds:
 BOUNDS = Bounds()
 
 
+class SlotSecondCost:
+    """What a second of a slot costs in a pool: the mean of the requests that ended of late, by
+    their slot-seconds, and no less than the output that a sequence makes in it. Organizations that
+    hold slots and make little lower the mean; the pace of a sequence is the engine's."""
+
+    def __init__(self) -> None:
+        self.mean = 0.0
+        """In uncached input tokens."""
+        self._cost = 0.0
+        self._slot_seconds = 0.0
+        self._at = 0.0
+        self.pace = 0.0
+        """Of one sequence, in output tokens a second."""
+
+    def at(self, rates: Rates) -> float:
+        """Return it in uncached input tokens; 0 before anything ended."""
+        return max(self.mean, rates.output * self.pace)
+
+    def note(self, cost: float, slot_seconds: float, now: float) -> None:
+        """Take in what the tokens of a request cost that ended."""
+        if slot_seconds <= 0.0:
+            return
+        kept = max(KEPT_MIN, 0.5 ** (max(0.0, now - self._at) / HALF_LIFE_SECONDS))
+        self._cost = kept * self._cost + cost
+        self._slot_seconds = kept * self._slot_seconds + slot_seconds
+        self._at, self.mean = now, self._cost / self._slot_seconds
+
+    def note_pace(self, tokens_a_second: float) -> None:
+        """Take in how fast an answer of one sequence was made."""
+        known = self.pace
+        self.pace += (RECENT_PACE if known else 1.0) * (tokens_a_second - known)
+
+
 class Line:
     """Everything is O(log n) in the organizations that wait, leaving too; but for what is
     predicted, which is O(m) in the different numbers of slots that they wait for."""
 
-    def __init__(self, bounds: Bounds = BOUNDS) -> None:
+    def __init__(self, bounds: Bounds = BOUNDS, slot_second: SlotSecondCost | None = None) -> None:
         self.bounds = bounds
+        self.slot_second = slot_second or SlotSecondCost()
         self.requests = 0
         self.tokens = 0
         self.slots = 0
@@ -72,6 +116,8 @@ class Line:
         """The part of those who join whose organizations had nobody waiting."""
         self._parted: set[str] = set()
         self._crowd = Crowd()
+        self._services: dict[Service, None] = {}
+        """Those that are not settled."""
 
     def __len__(self) -> int:
         return self.requests
@@ -115,12 +161,13 @@ class Line:
             return next(reversed(heaviest.waiters))
         return None
 
-    def join(self, waiter: Waiter) -> None:
-        """Stand in line."""
+    def join(self, waiter: Waiter, passed: Collection[str] = ()) -> None:
+        """Stand in line. An organization that had nobody waiting is lifted to those whose turn may
+        come: not to those that others have `passed`, whose counters stay low meanwhile."""
         member = self._enter(waiter.ticket)
         self._newcomers += RECENT_OF_ALL * ((not member.waiters) - self._newcomers)
         if not member.waiters:
-            self._lift(member)
+            self._lift(member, passed)
             self._turns.put(member.organization_id, member.counter)
         member.add(waiter)
         self._note_waiting(member, 1, waiter.ticket)
@@ -177,21 +224,47 @@ class Line:
             self._lift(member)
         return self._begin(member, ticket)
 
-    def settle(self, service: Service, tokens: Tokens | None, slot_tokens: float = 0.0) -> None:
-        """Charge what a request really took, and no less than the output that could have been made
-        in its slots meanwhile (`slot_tokens`). Of one that nobody counted the estimate stays: who
-        leaves before the engine says what it made held a slot all the same."""
+    def charge_running(self, now: float) -> None:
+        """Charge what requests that run have received until `now`, and may receive in the next
+        second, beyond what they were charged."""
+        charged = dict[Member, None]()
+        for service in self._services:
+            if service.vacated_at is not None:
+                continue  # It is corrected soon, and takes no more.
+            ticket, progress = service.ticket, service.progress
+            each_second = ticket.width * self.slot_second.at(ticket.rates)
+            cost = float(round((now - service.began_at) * each_second))
+            if progress is not None and (tokens := progress()) is not None:
+                cost = max(cost, ticket.rates.cost(tokens))
+            most = ticket.input_tokens + ticket.output_tokens_max * ticket.rates.output
+            cost = max(cost, min(cost + CHARGE_SECONDS * each_second, most))
+            if cost > service.charged:
+                service.member.counter += (cost - service.charged) / service.power
+                service.charged = cost
+                charged[service.member] = None
+        for member in charged:
+            self._charge(member, 0.0)
+
+    def settle(self, service: Service, tokens: Tokens | None, time_cost: float = 0.0) -> None:
+        """Correct, once, what a request was charged to what it really took: the larger of what its
+        tokens cost and of `time_cost`, what its slots did. Of one that nobody counted it stays what
+        it was charged: who leaves before the engine says what it made held a slot all the same."""
+        if service.is_settled:
+            return
         member, ticket = service.member, service.ticket
         cost = service.charged if tokens is None else ticket.rates.cost(tokens)
-        cost = max(cost, slot_tokens * ticket.rates.output)
+        cost = max(cost, time_cost)
         if tokens is not None and tokens.input:
             each = tokens.output / ticket.width
             member.note_output(each)
             self._mean_output += RECENT_OF_ALL * (each - self._mean_output)
         self._charge(member, (cost - service.charged) / service.power)
+        service.charged, service.is_settled, service.progress = cost, True, None
+        self._services.pop(service, None)
 
     def end(self, service: Service) -> None:
-        """A request's slots are free again."""
+        """A request's slots are free again; what it was charged stays, if nobody settled it."""
+        self._services.pop(service, None)
         service.member.running -= service.ticket.width
         self.running -= service.ticket.width
         self._rest(service.member)
@@ -209,21 +282,30 @@ class Line:
         return member
 
     def _begin(self, member: Member, ticket: Ticket) -> Service:
-        """Charge the estimate."""
+        """Charge the estimate: of the output at least what may be made in a second."""
         self._level = max(self._level, member.counter)
-        cost = ticket.input_tokens + member.likely_output(ticket) * ticket.rates.output
+        price = ticket.rates.output
+        soon = (
+            CHARGE_SECONDS
+            * ticket.width
+            * max(self.slot_second.mean, self.slot_second.pace * price)
+        )
+        made = max(member.likely_output(ticket) * price, soon)
+        cost = ticket.input_tokens + min(made, ticket.output_tokens_max * price)
         member.running += ticket.width
         self.running += ticket.width
         self._charge(member, cost / member.power)
-        return Service(member, ticket, cost, member.power)
+        service = Service(member, ticket, cost, member.power)
+        self._services[service] = None
+        return service
 
     def _charge(self, member: Member, service: float) -> None:
         member.counter += service
         if member.waiters:
             self._turns.put(member.organization_id, member.counter)
 
-    def _lift(self, member: Member) -> None:
-        least = self._turns.least()
+    def _lift(self, member: Member, passed: Collection[str] = ()) -> None:
+        least = self._turns.least(passed)
         member.counter = max(member.counter, self._level if least is None else least)
 
     def _note_waiting(self, member: Member, requests: int, ticket: Ticket) -> None:

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from serving.engine.usage import Tokens
 from serving.pool.errors import PoolError
 from serving.pool.replica import Replica
 from serving.pool.ticket import Ticket
@@ -85,13 +86,22 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Service:
-    """One request being served, what it was charged when it began, and by which power: that it is
-    settled by too, whatever its organization's part is by then."""
+    """One request being served, and what its organization was charged for it so far, all of it by
+    the `power` of its start, whatever the organization's part is by then.
+
+    `began_at` is monotonic seconds, and so is `vacated_at`, once its slots are free before it ends.
+    `progress` returns the tokens that the engine has counted so
+    far, None where it has counted none. A request that `is_settled` is charged nothing more.
+    """
 
     member: Member
     ticket: Ticket
     charged: float
     power: float
+    began_at: float = 0.0
+    vacated_at: float | None = None
+    progress: Callable[[], Tokens | None] | None = None
+    is_settled: bool = False
 
 
 class Place(NamedTuple):

@@ -12,11 +12,10 @@ from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
 from serving.contract.tiers import DEFAULT_GUARANTEES, URGENT, Guarantees, reserved_slots
 from serving.contract.units import Tier
-from serving.engine.usage import Tokens
 from serving.pool.errors import NoReplica, NoSpare, Quarantined
 from serving.pool.health import Health
 from serving.pool.line import BOUNDS, Bounds
-from serving.pool.member import Place, Service
+from serving.pool.member import Place
 from serving.pool.prefixes import Blocks
 from serving.pool.pressure import Pressure
 from serving.pool.queue import FairQueue
@@ -26,8 +25,6 @@ from serving.pool.slot import Slot
 from serving.pool.ticket import Ticket
 from serving.pool.waiting import wait_before
 
-RECENT = 0.05
-"""How much the latest answer counts in the mean time for each token."""
 IN_USE_SECONDS = 600.0
 """For so long after its last request an urgent tier has slots kept free of `batch`."""
 
@@ -90,8 +87,6 @@ class Pool:
         self._clock = clock
         self._share_of = share_of
         self._may_exceed = may_exceed
-        self._token_seconds = 0.0
-        """What a token of one sequence takes, by the latest answers."""
         self.on_demand = on_demand
         self._on_prompt = on_prompt
         self.health = Health(clock, self.call)
@@ -297,27 +292,15 @@ class Pool:
             raise NoSpare
         return self._place(ticket, choice)
 
-    def settle(self, service: Service, tokens: Tokens | None, slot_tokens: float = 0.0) -> None:
-        """Count what a request really took, and what could have been made in its slots."""
-        self.queue.settle(service, tokens, slot_tokens)
-
-    def note_pace(self, token_seconds: float) -> None:
-        """Take in how long each token of an answer took."""
-        known = self._token_seconds
-        self._token_seconds += (RECENT if known else 1.0) * (token_seconds - known)
-
-    def slot_tokens(self, width: int, seconds: float) -> float:
-        """Return how many tokens are made in so many slots and so long; 0 where nobody knows."""
-        return width * seconds / self._token_seconds if self._token_seconds else 0.0
-
-    def give_back(self, place: Place, *, is_vacated: bool = False) -> None:
+    def give_back(self, place: Place) -> None:
         """End what `take` began, and `vacate` may have ended in part."""
         self.pressure.remove(place.service.ticket)
-        self.free(place, is_vacated=is_vacated)
+        self.free(place)
 
     def vacate(self, place: Place) -> Place:
         """A place's slots may be taken by others while its request goes on without its engine.
         Return the place, with nothing left to read."""
+        place.service.vacated_at = self.now
         place.replica.in_flight -= place.service.ticket.width
         place.replica.unread -= place.unread
         self.call()
@@ -354,6 +337,7 @@ class Pool:
                 passed[ticket.tier].add(ticket.organization_id)
             else:
                 break
+        self.queue.passed = passed
         self.queue.set_held_back(is_held_back)
 
     def _place(self, ticket: Ticket, choice: Choice) -> Place:
@@ -371,9 +355,9 @@ class Pool:
             choice.replica.seen.note(ticket.blocks)
             self._on_prompt(choice.replica.record.replica_id, ticket.blocks)
 
-    def free(self, place: Place, *, is_vacated: bool = False) -> None:
+    def free(self, place: Place) -> None:
         """A place's slots may be taken by others, unless `vacate` said so before."""
-        if not is_vacated:
+        if place.service.vacated_at is None:
             place.replica.in_flight -= place.service.ticket.width
             place.replica.unread -= place.unread
         self.queue.end(place.service)

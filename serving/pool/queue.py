@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from serving.contract.tiers import DEFAULT_GUARANTEES, Guarantees
 from serving.contract.units import TIERS, Tier
-from serving.engine.usage import Tokens
+from serving.engine.usage import NO_TOKENS, Tokens
 from serving.pool.errors import Cause, Overloaded, PoolError, TooManyWaiting
-from serving.pool.line import Bounds, Line
+from serving.pool.line import CHARGE_SECONDS, Bounds, Line, SlotSecondCost
 from serving.pool.member import Service, Waiter
 from serving.pool.pace import Pace, TierLoad
 from serving.pool.ticket import Ticket
@@ -18,6 +18,11 @@ NOBODY: Mapping[Tier, Collection[str]] = {}
 SURE = 0.85
 """How much of the time that one may wait its wait may be predicted to take: others come, and
 answers are of any length."""
+RECENT = 0.02
+"""How much the latest prompt counts in the mean bytes of a token."""
+TOKEN_BYTES_MIN, TOKEN_BYTES_MAX = 2.0, 8.0
+"""Whatever prompts an organization sends, those of others are taken for half or twice their size at
+most."""
 
 
 class FairQueue:
@@ -30,12 +35,18 @@ class FairQueue:
 
     def __init__(self, clock: Callable[[], float], bounds: Bounds) -> None:
         self.refusals: Counter[tuple[Tier, Cause]] = Counter()
-        self.lines: dict[Tier, Line] = {tier: Line(bounds) for tier in TIERS}
+        self.slot_second = SlotSecondCost()
+        self.lines: dict[Tier, Line] = {tier: Line(bounds, self.slot_second) for tier in TIERS}
         self._pace = Pace()
         self.guarantees = DEFAULT_GUARANTEES
         self._turns = TierTurns()
         self._is_served = True
         self._is_held_back = False
+        self.passed: Mapping[Tier, Collection[str]] = NOBODY
+        """Of each tier, the organizations whose turn others were given at the last free slot."""
+        self._charged_at = 0.0
+        self.token_bytes = 4.0
+        """Of a prompt as JSON, on average of late."""
         self._in_order = tuple(self.lines.values())
         self._clock = clock
 
@@ -85,7 +96,7 @@ class FairQueue:
         waiter = Waiter(ticket, avoid, asyncio.get_running_loop().create_future(), queues)
         for queue in queues:
             queue._pace.came_in(ticket.tier, ticket.width)
-            queue.lines[ticket.tier].join(waiter)
+            queue.lines[ticket.tier].join(waiter, queue.passed.get(ticket.tier, ()))
         return waiter
 
     def pressed(self, ticket: Ticket) -> Overloaded:
@@ -107,6 +118,7 @@ class FairQueue:
     def first(self, slots: int, but: Mapping[Tier, Collection[str]] = NOBODY) -> Waiter | None:
         """Return whose turn it is where there are so many slots, `but` some organizations of each
         tier, which keep theirs."""
+        self._look()
         heads = {}
         for tier, line in self.lines.items():
             if line.requests:
@@ -133,9 +145,26 @@ class FairQueue:
                 queue.leave(waiter)
         return self._begun(self.lines[ticket.tier].serve(waiter))
 
-    def settle(self, service: Service, tokens: Tokens | None, slot_tokens: float = 0.0) -> None:
-        """Count what one really took, and what could have been made in its slots."""
-        self.lines[service.ticket.tier].settle(service, tokens, slot_tokens)
+    def settle(self, service: Service, tokens: Tokens | None) -> None:
+        """Charge what one really took, by its tokens or by its time; None where nobody counted."""
+        ticket, now = service.ticket, self._clock()
+        if service.is_settled:
+            return
+        until = now if service.vacated_at is None else service.vacated_at
+        slot_seconds = ticket.width * (until - service.began_at)
+        # Whole, so that requests that cost the same count the same.
+        time_cost = round(slot_seconds * self.slot_second.at(ticket.rates))
+        self.lines[ticket.tier].settle(service, tokens, time_cost)
+        if tokens is not None and tokens.input:
+            self.slot_second.note(ticket.rates.cost(tokens), slot_seconds, now)
+            if ticket.prompt_bytes:
+                each = ticket.prompt_bytes / tokens.input
+                each = min(TOKEN_BYTES_MAX, max(TOKEN_BYTES_MIN, each))
+                self.token_bytes += RECENT * (each - self.token_bytes)
+
+    def refund(self, service: Service) -> None:
+        """Charge nothing for one: its organization has nothing of it."""
+        self.lines[service.ticket.tier].settle(service, NO_TOKENS)
 
     def end(self, service: Service) -> None:
         """One is served no more."""
@@ -145,7 +174,8 @@ class FairQueue:
 
     def _begun(self, service: Service) -> Service:
         tier = service.ticket.tier
-        self._turns.note(tier, self.lines[tier].running, self._clock())
+        service.began_at = now = self._clock()
+        self._turns.note(tier, self.lines[tier].running, now)
         return service
 
     def set_served(self, is_served: bool) -> None:
@@ -203,9 +233,14 @@ class FairQueue:
         return error
 
     def _look(self) -> bool:
-        """Let time pass; return whether anybody waits to be served."""
-        is_waited = self._is_served and self.is_waited
-        self._pace.look(self._clock(), waited=is_waited, for_reserved=self._is_held_back)
+        """Let time pass; return whether anybody waits to be served. What runs is charged before
+        anybody is lifted to others or has its turn."""
+        is_waited, now = self._is_served and self.is_waited, self._clock()
+        self._pace.look(now, waited=is_waited, for_reserved=self._is_held_back)
+        if now - self._charged_at >= CHARGE_SECONDS:
+            self._charged_at = now
+            for line in self._in_order:
+                line.charge_running(now)
         return is_waited
 
     def _seconds_until(self, ticket: Ticket) -> float:

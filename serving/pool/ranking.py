@@ -49,6 +49,7 @@ class Ranking(Generic[Item]):
             heappush(entries, entry)
         return found
 
-    def least(self) -> float | None:
-        """Return the least number."""
-        return None if self.first() is None else self._entries[0][0]
+    def least(self, but: Collection[Item] = ()) -> float | None:
+        """Return the least number, `but` of some items; None when there is none."""
+        item = self.first(but)
+        return None if item is None else self._current[item][0]

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from serving.engine.usage import NO_TOKENS, Tokens
+from serving.engine.usage import Tokens
 from serving.pool.loss import Unanswered
 from serving.pool.replica import Replica
 from serving.pool.ticket import Ticket
@@ -17,13 +17,13 @@ PACED_TOKENS_MIN = 8
 
 class Slot:
     """Held with `async with`; `works` and `broke` say how the request fares, and neither is said
-    of a client that left. What nobody says it `took` stays as it was estimated. One that `is_spare`
-    waits for nothing: it is there, or there is none. `pool` is, once it is held, the one that it
-    is of."""
+    of a client that left. What nobody says it `took` is charged by the progress that its `service`
+    states, if it states any. One that `is_spare` waits for nothing: it is there, or there is none.
+    `pool` is, once it is held, the one that it is of."""
 
     __slots__ = (
-        *("_avoid", "_began_at", "_elsewhere", "_first_at", "_incidents", "_is_spare", "_place"),
-        *("_vacated_at", "pool", "replica", "ticket", "unanswered"),
+        *("_avoid", "_elsewhere", "_first_at", "_incidents", "_is_spare", "_place"),
+        *("pool", "replica", "service", "ticket", "unanswered"),
     )
 
     def __init__(
@@ -41,7 +41,6 @@ class Slot:
         self._elsewhere = elsewhere
         self._is_spare = is_spare
         self._first_at: float | None = None
-        self._vacated_at: float | None = None
 
     async def __aenter__(self) -> "Slot":
         """Raises PoolError."""
@@ -49,15 +48,17 @@ class Slot:
             self._place = self.pool.take_spare(self.ticket, self._avoid)
         else:
             self._place = await self.pool.take(self.ticket, self._avoid, self._elsewhere)
-        self.pool = self._place.pool
+        self.pool, self.service = self._place.pool, self._place.service
         self.replica: Replica = self._place.replica
         self.unanswered = Unanswered(self.replica.unanswered)
         self._incidents = self.replica.incidents
-        self._began_at = self.pool.now
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.pool.give_back(self._place, is_vacated=self._vacated_at is not None)
+        if not self.service.is_settled:
+            progress = self.service.progress
+            self.pool.queue.settle(self.service, None if progress is None else progress())
+        self.pool.give_back(self._place)
 
     @property
     def late_seconds(self) -> float | None:
@@ -72,31 +73,30 @@ class Slot:
     def vacate(self) -> None:
         """The engine has sent its last byte: others may have the slots while the rest is done."""
         self.unanswered.answered()
-        self._vacated_at = self.pool.now
         self._place = self.pool.vacate(self._place)
 
     def took(self, tokens: Tokens | None) -> None:
         """Say at the end what the request took; of one that nobody counted, None."""
-        ended_at = self._vacated_at or self.pool.now
-        slot_tokens = self.pool.slot_tokens(self.ticket.width, ended_at - self._began_at)
-        self.pool.settle(self._place.service, tokens, slot_tokens)
+        self.pool.queue.settle(self.service, tokens)
         if self._first_at is not None and tokens is not None and tokens.input:
-            self._note_times(tokens, self._first_at - self._began_at)
+            self._note_times(tokens, self._first_at - self.service.began_at)
 
     def works(self) -> None:
         """A token came."""
         self.pool.health.note_success(self.replica)
         if self._first_at is None:
             self.unanswered.answered()
-            self._first_at = self._vacated_at or self.pool.now
+            self._first_at = self.service.vacated_at or self.pool.now
             self._place = self.pool.note_read(self._place)
-            self.pool.health.note_first(self.replica, self.ticket, self._first_at - self._began_at)
+            self.pool.health.note_first(
+                self.replica, self.ticket, self._first_at - self.service.began_at
+            )
 
     def outrun(self) -> None:
         """Another replica was faster: its organization pays no turn for it. One that was late says
         that it would have taken longer yet."""
-        self.pool.settle(self._place.service, NO_TOKENS)
-        seconds, late = self.pool.now - self._began_at, self.late_seconds
+        self.pool.queue.refund(self.service)
+        seconds, late = self.pool.now - self.service.began_at, self.late_seconds
         if self._first_at is None and late is not None and seconds >= late:
             self.pool.health.note_first(self.replica, self.ticket, seconds)
             # As if all of the prompt had to be read: how much of it was cached is not known.
@@ -117,11 +117,13 @@ class Slot:
 
     def _note_times(self, tokens: Tokens, first: float) -> None:
         """Say how long the first token took, and each of those after it."""
-        if self._began_at < self.replica.slow_until:
+        if self.service.began_at < self.replica.slow_until:
             return  # It says nothing of how the replica fares since it was put out.
         made, each = tokens.output / self.ticket.width, None
         if made >= PACED_TOKENS_MIN:
-            ended_at = self._vacated_at or self.pool.now
-            each = (ended_at - self._began_at - first) / (made - 1)
-            self.pool.note_pace(each)
+            ended_at = self.service.vacated_at or self.pool.now
+            each = (ended_at - self.service.began_at - first) / (made - 1)
+            # Of several choices some may have ended long ago.
+            if each > 0.0 and self.ticket.width == 1:
+                self.pool.queue.slot_second.note_pace(1.0 / each)
         self.pool.health.note_times(self.replica, tokens, first, each)

@@ -39,8 +39,9 @@ USUAL = Rates()
 class Ticket:
     """`width` is the slots it takes: one for each sequence that it has an engine make.
 
-    `input_tokens` are estimated, `output_tokens_max` is for all of its sequences together. It waits
-    `seconds_max` at most. `blocks` are what its prompt begins with.
+    `input_tokens` are estimated, by `prompt_bytes` where those are known. `output_tokens_max` is
+    for all of its sequences together. It waits `seconds_max` at most. `blocks` are what its prompt
+    begins with.
     """
 
     organization_id: str
@@ -49,6 +50,7 @@ class Ticket:
     feature: str = "plain"
     width: int = 1
     input_tokens: int = 1
+    prompt_bytes: int = 0
     output_tokens_max: int = 0
     rates: Rates = USUAL
     seconds_max: float = 30.0

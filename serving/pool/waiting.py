@@ -6,7 +6,6 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from serving.engine.usage import NO_TOKENS
 from serving.pool.errors import PoolError
 from serving.pool.member import Place, Waiter
 from serving.pool.ticket import Ticket
@@ -66,7 +65,7 @@ def _withdraw(waiter: Waiter) -> None:
     if not waiter.turn.done() or waiter.turn.cancelled():
         waiter.leave()
     elif isinstance(place := waiter.turn.result(), Place):
-        place.pool.settle(place.service, NO_TOKENS)
+        place.pool.queue.refund(place.service)
         place.pool.free(place)
 
 

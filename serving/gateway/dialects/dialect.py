@@ -17,7 +17,6 @@ from serving.gateway.errors import ApiError, Headers
 from serving.gateway.price_list import Schedule
 from serving.limits.standing import Standing
 
-BYTES_EACH_TOKEN = 4
 HERE_BYTES_MAX = 256 * 1024
 """Of an engine's answer that is told whole: up to here the client's body is made on the loop, in a
 millisecond. To hand less to a process would cost the loop more."""
@@ -46,9 +45,9 @@ class Job:
     body: Any = None
 
     @property
-    def likely_input_tokens(self) -> int:
-        """Return about how many tokens the prompts have, by their bytes."""
-        return 1 + sum(map(len, self.work.fields)) // BYTES_EACH_TOKEN
+    def prompt_bytes(self) -> int:
+        """Return how many bytes an engine is told of the prompts."""
+        return sum(map(len, self.work.fields))
 
     @property
     def width(self) -> int:

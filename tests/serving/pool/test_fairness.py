@@ -4,6 +4,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -69,6 +70,13 @@ class Busy:
 
 LOOP = asyncio.new_event_loop()
 LOOP.close()
+
+
+def future() -> asyncio.Future[Any]:
+    """Return what a waiter of a line without a pool waits for."""
+    return asyncio.Future(loop=LOOP)
+
+
 ORGANIZATIONS = st.lists(st.integers(1, 4), min_size=2, max_size=5)
 
 
