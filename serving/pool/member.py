@@ -90,8 +90,8 @@ class Service:
     the `power` of its start, whatever the organization's part is by then.
 
     `began_at` is monotonic seconds, and so is `vacated_at`, once its slots are free before it ends.
-    `progress` returns the tokens that the engine has counted so
-    far, None where it has counted none. A request that `is_settled` is charged nothing more.
+    `progress` returns the tokens that the engine has counted so far, None where it has counted
+    none. A request that `is_settled` is charged nothing more.
     """
 
     member: Member
