@@ -1,13 +1,15 @@
 """Usage is durable before the end (I1), and charged by cache, contract and band."""
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from serving.contract.price import charge
+from serving.engine.usage import Tokens
 from tests.fixtures import catalog
-from tests.fixtures.gateway import MESSAGES, Stack
+from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.scripted_server import scripted
 from tests.fixtures.waiting import eventually
 from tests.serving.gateway import routes
@@ -28,6 +30,24 @@ async def test_the_event_is_in_the_journal_before_the_client_sees_the_end(
     rows = await stack.gateway.journal.next_done(10)
     assert [row.event_id for row in rows] == [reply.headers["x-request-id"]]
     stack.control.billing.is_down = False
+
+
+async def test_the_fair_queue_charges_what_an_engine_has_counted_so_far(tmp_path: Path) -> None:
+    async with running_stack(tmp_path, itl_seconds=0.02, models=("var_demo",)) as stack:
+        line = stack.gateway.directory.pools["dep_var_demo"].queue.lines["default"]
+        body = CHAT | {"stream": True, "max_tokens": 100, "ignore_eos": True}
+        async with stack.post("/v1/chat/completions", body) as reply:
+            (service,) = await eventually(lambda: line._services)
+            progress = service.progress
+            assert progress is not None
+            tokens = await eventually(progress)
+            line.charge_running(service.began_at)
+            assert 0 < service.ticket.rates.cost(tokens) <= service.charged
+            await reply.read()
+        event = await stack.one_event()
+        taken = Tokens(event.input_tokens, event.cached_input_tokens, event.output_tokens)
+        assert service.ticket.rates.cost(taken) <= service.charged
+        assert service.is_settled and service.progress is None
 
 
 async def test_a_client_id_used_fifty_times_leaves_fifty_events(stack: Stack) -> None:
