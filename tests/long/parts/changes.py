@@ -19,7 +19,7 @@ from tests.long.parts.installation import ENVIRONMENT, GATEWAYS, Installation, P
 CONTROL_UNITS = ("penstock-control", "penstock-worker", "penstock-scheduler")
 CONTROL, FLEET = "control.env", "fleet.env"
 ON_GATEWAYS = tuple(f"gateway-{name}.env" for name in GATEWAYS)
-PAUSE = "sleep 6"
+PAUSE = "sleep 8"
 """Between two gateways, so that the balancer sends to the first one again."""
 CLUSTERS = {"main": 5432, "restored": 5433, "standby": 5434, "earlier": 5435}
 """PostgreSQL's clusters on the host, by name, and their ports."""
