@@ -59,6 +59,8 @@ class Page:
     """Whether it reaches the end of what can be read; an open writer may hold back more."""
     head_xid: str
     """The first transaction id that was not given out yet when it was taken."""
+    lineage: str
+    """Of the database that it is read from."""
 
     @property
     def bounds(self) -> list[str]:
@@ -86,11 +88,11 @@ def take_page(name: str, *, events: int = PAGE_EVENTS) -> Page | None:
         cursor.execute(END_OF_PAGE, [from_xid, readable, events - 1])
         end = cursor.fetchone()
     if end is None:
-        return Page(from_xid, readable, True, head)
-    return Page(from_xid, str(int(end[0]) + 1), False, head)
+        return Page(from_xid, readable, True, head, lineage)
+    return Page(from_xid, str(int(end[0]) + 1), False, head, lineage)
 
 
 def move(name: str, page: Page, *, now: datetime) -> None:
     """Put the cursor behind a page that was applied in this transaction."""
     with connection.cursor() as cursor:
-        cursor.execute(MOVE, [current_database_id(), page.until_xid, page.head_xid, now, name])
+        cursor.execute(MOVE, [page.lineage, page.until_xid, page.head_xid, now, name])

@@ -14,10 +14,9 @@ from django.db.models import Q
 from billing.metering.models import ResentUsage
 from control.dataplane.models import GatewayHeartbeat
 from control.feed.database_identity import current_database_id, earlier_database_ids
-from serving.contract.usage import UsageBatch
+from serving.contract.usage import KEPT_SECONDS, UsageBatch
 
-KEPT = timedelta(hours=24)
-"""How long gateways keep what was acknowledged (`serving.usage.kept.KEPT_SECONDS`)."""
+KEPT = timedelta(seconds=KEPT_SECONDS)
 # A shipment that says nothing new is noted once a minute.
 NOTE = """
 INSERT INTO metering_resent_usage AS noted

@@ -38,6 +38,8 @@ two tries at a request, which the other outran."""
 
 EVENTS_MAX = 5_000
 """The most events in one batch."""
+KEPT_SECONDS = 24 * 3600
+"""How long a gateway keeps what was acknowledged, to send it again to a database that lacks it."""
 
 
 class LeaseCharge(msgspec.Struct, frozen=True, gc=False):

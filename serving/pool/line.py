@@ -243,7 +243,7 @@ class Line:
                 service.charged = cost
                 charged[service.member] = None
         for member in charged:
-            self._charge(member, 0.0)
+            self._charge(member, 0.0)  # Once for all of its requests: its turn may be another now.
 
     def settle(self, service: Service, tokens: Tokens | None, time_cost: float = 0.0) -> None:
         """Correct, once, what a request was charged to what it really took: the larger of what its
@@ -285,11 +285,7 @@ class Line:
         """Charge the estimate: of the output at least what may be made in a second."""
         self._level = max(self._level, member.counter)
         price = ticket.rates.output
-        soon = (
-            CHARGE_SECONDS
-            * ticket.width
-            * max(self.slot_second.mean, self.slot_second.pace * price)
-        )
+        soon = CHARGE_SECONDS * ticket.width * self.slot_second.at(ticket.rates)
         made = max(member.likely_output(ticket) * price, soon)
         cost = ticket.input_tokens + min(made, ticket.output_tokens_max * price)
         member.running += ticket.width

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
+from serving.contract.usage import KEPT_SECONDS
+
 log = structlog.get_logger(__name__)
 
-KEPT_SECONDS = 24 * 3600
 KEPT_BYTES_MAX = 2 * 2**30
 """The most that is kept, compressed: about 15 million events."""
 LEVEL = 1

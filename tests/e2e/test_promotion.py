@@ -11,7 +11,8 @@ import httpx
 import psycopg
 import pytest
 
-from infra.local.postgres import ADDRESS, SUPERUSER, Postgres
+from control.feed.database_identity import LINEAGE
+from infra.local.postgres import ADDRESS, DATABASE, SUPERUSER, Postgres
 from infra.local.processes import home_role
 from tests.fixtures.environment import free_port_base
 from tests.fixtures.postgres import binary
@@ -74,8 +75,9 @@ class Standby:
     def take_over(self) -> None:
         """Promote it, and run it in the primary's place."""
         with psycopg.connect(self._url, autocommit=True) as own:
+            before = own.execute(LINEAGE).fetchone()
             own.execute("SELECT pg_promote()")
-            own.execute("CHECKPOINT")
+            assert own.execute(LINEAGE).fetchone() != before
         self.stop()
         self._primary.rename(self._primary.with_name("primary"))
         self._data.rename(self._primary)
@@ -83,7 +85,7 @@ class Standby:
     @property
     def _url(self) -> str:
         port = self.server.port
-        return f"postgresql://{SUPERUSER}:{self.server.password}@{ADDRESS}:{port}/postgres"
+        return f"postgresql://{SUPERUSER}:{self.server.password}@{ADDRESS}:{port}/{DATABASE}"
 
     def _copy(self) -> None:
         with (self._primary / "pg_hba.conf").open("a") as rules:

@@ -15,6 +15,11 @@ REMEMBERED_SECONDS = 5.0
 # The seed distinguishes databases made by `createdb`, the other values those made from one backup:
 # a dump is loaded into another database or cluster, and a restored or promoted cluster is on a new
 # timeline.
+# A promoted cluster writes on its new timeline at once; its next checkpoint may be minutes away.
+TIMELINE = """
+CASE WHEN pg_is_in_recovery() THEN checkpoint.timeline_id
+ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer END
+"""
 LINEAGES = """
 SELECT left(encode(sha256(convert_to(concat_ws(' ',
     (SELECT seed FROM feed_database_identity ORDER BY id LIMIT 1), control.system_identifier,
@@ -23,8 +28,8 @@ FROM pg_control_system() AS control, pg_control_checkpoint() AS checkpoint,
     pg_database AS database, generate_series({first}, {last}) AS timeline (id)
 WHERE database.datname = current_database()
 """
-LINEAGE = LINEAGES.format(first="checkpoint.timeline_id", last="checkpoint.timeline_id")
-EARLIER_LINEAGES = LINEAGES.format(first="1", last="checkpoint.timeline_id - 1")
+LINEAGE = LINEAGES.format(first=TIMELINE, last=TIMELINE)
+EARLIER_LINEAGES = LINEAGES.format(first="1", last=f"{TIMELINE} - 1")
 
 
 @dataclass(slots=True)

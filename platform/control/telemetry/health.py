@@ -45,7 +45,7 @@ async def checks() -> Checks:
     return {
         "database": applied is not None,
         "migrations": has_migrations,
-        "static_files": is_collected(settings.CONFIG.static_dir),
+        "static_files": await asyncio.to_thread(is_collected, settings.CONFIG.static_dir),
         "redis": redis,
     }
 

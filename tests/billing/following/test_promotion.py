@@ -123,6 +123,11 @@ def test_counts_begin_anew_with_the_next_database(promoted, customer, price):
     assert (row.event_count, row.missing_count, row.finished_at) == (0, 0, None)
 
 
+def test_an_operators_retry_is_no_shipment(customer, price):
+    ingest(make_batch([make_event(customer, price)]), now=NOW)
+    assert not ResentUsage.objects.exists()
+
+
 @pytest.mark.usefixtures("promoted")
 def test_a_new_cluster_has_no_earlier_lineages():
     assert earlier_database_ids() == set()

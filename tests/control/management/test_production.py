@@ -125,6 +125,14 @@ def test_the_tests_own_platform_is_not_fit(capsys: pytest.CaptureFixture) -> Non
 
 
 @pytest.mark.django_db
+def test_a_platform_without_an_owner_is_not_fit(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit):
+        call_command("check", "--deploy", "--json")
+    found = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    assert "createsuperuser" in found["operators"]["words"]
+
+
+@pytest.mark.django_db
 def test_fonts_that_are_not_installed_are_said(monkeypatch, capsys: pytest.CaptureFixture) -> None:
     for name, is_said in (("json", False), ("manimgx_fonts_cjk", True)):
         monkeypatch.setattr(check, "find_spec", lambda wanted, name=name: wanted != name or None)

@@ -482,3 +482,21 @@ def test_three_tiers_at_once_take_from_each_neighbour_half_of_its_tier() -> None
         turns[head.ticket.tier, head.ticket.organization_id] += 1
         for tier in tiers:
             assert abs(turns[tier, "everywhere"] - turns[tier, f"only_{tier}"]) <= 1
+
+
+async def test_slots_that_are_free_again_cost_no_more() -> None:
+    clock = Clock()
+    pool = Pool("dep", clock=clock)
+    pool.set_replicas({"rep_1": replica("http://r1", 1, slots=1)})
+    pool.queue.slot_second.note(SLOT_SECOND_COST, 1.0, clock.now)
+    async with pool.slot(Ticket("org", rates=RATES)) as slot:
+        line = pool.queue.lines[slot.ticket.tier]
+        clock.now += 2.0
+        line.charge_running(clock.now)
+        assert slot.service.charged == (charged := 2 * SLOT_SECOND_COST)
+        slot.vacate()
+        clock.now += 100.0
+        line.charge_running(clock.now)
+        assert slot.service.charged == charged
+        slot.took(Tokens(input=1))
+    assert slot.service.charged == 2 * SLOT_SECOND_COST
