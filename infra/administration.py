@@ -82,14 +82,14 @@ def issue(
 ) -> None:
     """Print a credential for a gateway, derived from PENSTOCK_INTERNAL_SECRET. It is valid at once,
     until PENSTOCK_INTERNAL_REVOKED names it or a later number."""
-    from serving.contract.credential import ROOT_VARIABLE, Caller
+    from serving.contract.credential import ROOT_VARIABLE, ServiceIdentity
     from serving.contract.credential import issue as issue_credential
 
     root = read_environment().get(ROOT_VARIABLE)
     if not root:
         raise LocalError(f"{ROOT_VARIABLE} is not set, and no platform runs in this home folder")
     try:
-        typer.echo(issue_credential(root, Caller("gateway", name, number)))
+        typer.echo(issue_credential(root, ServiceIdentity("gateway", name, number)))
     except ValueError as error:
         raise LocalError(f"{name!r} can't name a gateway: {error}") from error
 

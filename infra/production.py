@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from infra.local.config import ROOT, LocalError
-from serving.contract.credential import NAME, Caller, issue
+from serving.contract.credential import NAME, ServiceIdentity, issue
 from serving.contract.environment import ConfigError, networks
 
 HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
@@ -214,7 +214,7 @@ PENSTOCK_GATEWAY_DATA_DIR="{DATA_DIR}/gateways/{name}"
 PENSTOCK_GATEWAYS_DATA_DIR="{DATA_DIR}/gateways"
 PENSTOCK_LOG_FORMAT="json"
 
-PENSTOCK_INTERNAL_CREDENTIAL="{issue(new.internal, Caller("gateway", name))}"
+PENSTOCK_INTERNAL_CREDENTIAL="{issue(new.internal, ServiceIdentity("gateway", name))}"
 # As in control.env.
 PENSTOCK_KEY_PEPPER="{new.pepper}"
 # The same for all gateways.

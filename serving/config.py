@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from serving.contract.client_address import Network
-from serving.contract.credential import Caller
+from serving.contract.credential import ServiceIdentity
 from serving.contract.environment import (
     ConfigError,
     Environment,
@@ -31,7 +31,7 @@ def credential(environ: Environment, name: str) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{name}_FILE is {str(path)!r}, which can't be read") from error
     try:
-        Caller.read(value.rpartition(".")[0])
+        ServiceIdentity.read(value.rpartition(".")[0])
     except ValueError as error:
         wanted = "what `penstock credentials issue` prints"
         raise ConfigError(f"{name} is no credential; wanted {wanted}") from error

@@ -1,17 +1,40 @@
-"""Traces: one server span per request, a child for the engine's part, W3C context through both.
+"""Structured log lines and OpenTelemetry spans of the data plane, never with content."""
 
-Without an endpoint to export to, a client's context is passed on and nothing else is done.
-"""
-
+import logging
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+import structlog
+
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span, Tracer
+
+
+def configure(log_format: str) -> None:
+    """Send every log line through one renderer: `json`, or readable for `console`."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *_renderers(log_format),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def _renderers(log_format: str) -> list[structlog.typing.Processor]:
+    if log_format == "json":
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    # Plain tracebacks: structlog's own choice would print the local variables, secrets and all.
+    plain = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
+
 
 Attributes = Mapping[str, str | int | float | bool]
 Describe = Callable[[], Attributes]
@@ -29,7 +52,7 @@ EngineCall = AbstractContextManager[str | None, bool | None]
 """Yields the traceparent to send an engine."""
 
 
-class Trace(Protocol):
+class RequestTrace(Protocol):
     """The trace of one request."""
 
     def engine_call(self) -> EngineCall:
@@ -41,7 +64,7 @@ class Trace(Protocol):
         ...
 
 
-class PassedTrace:
+class PassthroughTrace:
     """Exports nothing; the engine gets the client's own context."""
 
     def __init__(self, traceparent: str | None) -> None:
@@ -61,7 +84,7 @@ class PassedTrace:
         """Do nothing."""
 
 
-class ExportedTrace:
+class ExportingTrace:
     """A server span and its children."""
 
     def __init__(self, tracer: "Tracer", span: "Span") -> None:
@@ -95,7 +118,7 @@ class ExportedTrace:
         self._span.end()
 
 
-class Tracing:
+class RequestTracing:
     """Begins traces; exporting ones only when given a provider."""
 
     def __init__(self, provider: "TracerProvider | None" = None) -> None:
@@ -104,10 +127,10 @@ class Tracing:
 
     def begin(
         self, name: str, traceparent: str | None, describe: Describe, elapsed_seconds: float
-    ) -> Trace:
+    ) -> RequestTrace:
         """Begin the trace of a request that arrived `elapsed_seconds` ago."""
         if self._tracer is None:
-            return PassedTrace(traceparent)
+            return PassthroughTrace(traceparent)
         from opentelemetry.trace import SpanKind
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -119,7 +142,7 @@ class Tracing:
             attributes=dict(describe()),
             start_time=time.time_ns() - int(elapsed_seconds * 1e9),
         )
-        return ExportedTrace(self._tracer, span)
+        return ExportingTrace(self._tracer, span)
 
     def close(self) -> None:
         """Send what is not yet exported."""
@@ -127,10 +150,10 @@ class Tracing:
             self._provider.shutdown()
 
 
-def open_tracing(endpoint: str | None, service: str) -> Tracing:
+def open_tracing(endpoint: str | None, service: str) -> RequestTracing:
     """Return tracing that exports over OTLP when there is an endpoint."""
     if endpoint is None:
-        return Tracing()
+        return RequestTracing()
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -138,4 +161,4 @@ def open_tracing(endpoint: str | None, service: str) -> Tracing:
 
     provider = TracerProvider(resource=Resource.create({"service.name": service}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return Tracing(provider)
+    return RequestTracing(provider)

@@ -6,7 +6,7 @@ from django.views.decorators.http import require_POST
 
 from billing.economics.services import accept_samples
 from billing.internal import answer_record
-from serving.contract.counters import CountersRequest
+from serving.contract.engine_counters import CountersRequest
 
 
 @csrf_exempt

@@ -6,7 +6,7 @@ import msgspec
 import structlog
 from django.db import connection, transaction
 
-from serving.contract.counters import CountersReply, CountersRequest
+from serving.contract.engine_counters import CountersReply, CountersRequest
 
 THINNED_AFTER = timedelta(days=7)
 """Samples older than this are kept by the hour."""

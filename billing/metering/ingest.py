@@ -39,7 +39,7 @@ from billing.metering.retries import with_retries
 from billing.metering.staging import correct_once, insert_once, stored
 from control.dataplane.gateways import owned_by_others
 from control.feed.database_identity import database_id
-from serving.contract.credential import Caller
+from serving.contract.credential import ServiceIdentity
 from serving.contract.usage import DeadLetter, UsageBatch, UsageReceipt
 
 logger = structlog.get_logger(__name__)
@@ -60,7 +60,9 @@ class Booked:
     alarms: Alarms = field(default_factory=Counter)
 
 
-def ingest(batch: UsageBatch, *, now: datetime, caller: Caller | None = None) -> UsageReceipt:
+def ingest(
+    batch: UsageBatch, *, now: datetime, caller: ServiceIdentity | None = None
+) -> UsageReceipt:
     """Book a batch once and say so; raises only where the gateway should send it again: what was
     booked of it by then are repeats. Events that name a gateway of others than the caller become
     letters; an operator, who calls by no credential, may book them.
@@ -101,7 +103,7 @@ def _without_repeats(payloads: Sequence[Payload]) -> list[Payload]:
     ]
 
 
-def _put_aside_of_others(reading: Batch, gateway_id: str, caller: Caller | None) -> None:
+def _put_aside_of_others(reading: Batch, gateway_id: str, caller: ServiceIdentity | None) -> None:
     """Make letters of events that name another's gateway, whose leases they would charge."""
     named = {received.event.gateway_id for received in reading.received.values()} - {gateway_id}
     others = owned_by_others(caller, named) if caller and named else {}

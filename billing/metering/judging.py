@@ -23,14 +23,14 @@ from billing.metering.interning import (
 )
 from billing.rating.rate import rate
 from control.pricing.selectors import PriceValidity, price_validity
-from serving.contract.price import Charge
+from serving.contract.price import TokenCharge
 from serving.contract.usage import UsageEvent
 
 CLOCKS_APART_MAX = timedelta(minutes=5)
 """A price may be named this long before it is in force, or after it was: clocks differ."""
 CHARGE_MAX_NANOS = 10**15
 """A million dollars for one request is a mistake somewhere."""
-NO_CHARGE = Charge(0, 0, 0)
+NO_CHARGE = TokenCharge(0, 0, 0)
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False):
@@ -40,7 +40,7 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     caller_id: int
     supply_id: int
     origin_id: int
-    charge: Charge
+    charge: TokenCharge
     charged_nanos: int
     is_waived: bool
     fault: str | None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from serving.contract.price import Charge, Meters, charge
+from serving.contract.price import MeterPrices, TokenCharge, charge
 
 
 class Tokens(Protocol):
@@ -30,7 +30,7 @@ class Ratable(Tokens, Protocol):
 class Rating:
     """What one event costs per meter, and whether the operator waives all of it."""
 
-    charge: Charge
+    charge: TokenCharge
     is_waived: bool
 
     @property
@@ -44,7 +44,7 @@ class Rating:
         return self.charge.total_nanos if self.is_waived else 0
 
 
-def rate(event: Ratable, meters: Meters) -> Rating:
+def rate(event: Ratable, meters: MeterPrices) -> Rating:
     """Return what one event costs, by the version of the rule that it names.
 
     Worked example: `charge` in serving.contract.price gives 90,000 + 30,000 + 12,000 nanos; a

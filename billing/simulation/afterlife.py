@@ -20,7 +20,7 @@ from billing.simulation.oracle import require
 from billing.simulation.refusals import check_largest
 from control.feed import database_identity
 from serving.contract.budget import balance_budget_id
-from serving.contract.lease import Ask, Granted, LeaseReply, LeaseRequest, Return
+from serving.contract.lease import LeaseAsk, LeaseGrant, LeaseReply, LeaseRequest, LeaseReturn
 
 KEPT = timedelta(days=14)
 OPEN = "SELECT id, closed_at FROM credit_lease"
@@ -67,12 +67,12 @@ def _restore(cast: Cast, monitor: psycopg.Connection) -> None:
     """In a restored database no lease of the one before holds anything, and nobody follows on."""
     owner = cast.world.organization_ids[-1]
     make_grant("afterlife", Wish(owner, GrantKind.PREPAID, 1000, None), cast.now)
-    first = _poll(cast, Ask("afterlife", balance_budget_id(owner), 1, 1, cast.now))
+    first = _poll(cast, LeaseAsk("afterlife", balance_budget_id(owner), 1, 1, cast.now))
     lease = first.answers[0]
-    assert isinstance(lease, Granted), lease  # noqa: S101 -- there is money
+    assert isinstance(lease, LeaseGrant), lease  # noqa: S101 -- there is money
     monitor.execute(RESTORE)
     database_identity._known.until = 0.0
-    second = _poll(cast, None, Return(lease.lease_id, 0, True))
+    second = _poll(cast, None, LeaseReturn(lease.lease_id, 0, True))
     require(second.lineage != first.lineage, "A restored database is another one", second)
     require(len(second.returned) == 1, "Leases of another database are given back", second)
     count = void_abandoned_leases(now=cast.now)
@@ -87,6 +87,6 @@ def _restore(cast: Cast, monitor: psycopg.Connection) -> None:
         require(False, "Nobody follows another database's events", name)
 
 
-def _poll(cast: Cast, ask: Ask | None, *returns: Return) -> LeaseReply:
+def _poll(cast: Cast, ask: LeaseAsk | None, *returns: LeaseReturn) -> LeaseReply:
     asks = () if ask is None else (ask,)
     return answer(LeaseRequest("gw0", cast.now, "", asks, returns), now=cast.now)

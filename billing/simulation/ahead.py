@@ -14,7 +14,7 @@ from control.errors import ObjectNotFound
 from control.limits.spending import add_limit, change_limit, remove_limit
 from control.organizations.models import Organization
 from serving.contract.budget import limit_budget_id
-from serving.contract.lease import Ask, Granted, LeaseRequest, Return
+from serving.contract.lease import LeaseAsk, LeaseGrant, LeaseRequest, LeaseReturn
 from serving.contract.usage import UsageBatch
 
 PERIOD = "SELECT limit_nanos FROM credit_budget WHERE budget_id = %s AND starts_at = %s"
@@ -63,12 +63,12 @@ def _check_limits(cast: Cast, monitor: psycopg.Connection) -> None:
             change_limit(**of_owner, budget_id=name, limit_nanos=nanos, now=now)
         row = monitor.execute(PERIOD, [name, midnight]).fetchone()
         require(row == (nanos,), "A limit reaches what can be opened", row, nanos, minutes)
-    ask = Ask(f"ahead {owner}", name, 1, 1, midnight)
+    ask = LeaseAsk(f"ahead {owner}", name, 1, 1, midnight)
     request = LeaseRequest("edge_a", midnight - 20 * MINUTE, "", (ask,))
     (given,) = answer(request, now=request.sent_at).answers
-    is_right = isinstance(given, Granted) and given.admits_from == given.period == midnight
+    is_right = isinstance(given, LeaseGrant) and given.admits_from == given.period == midnight
     require(is_right, "A period is granted of twenty minutes before it begins", given)
-    assert isinstance(given, Granted)  # noqa: S101 -- as required
-    back = (Return(given.lease_id, 0, True),)
+    assert isinstance(given, LeaseGrant)  # noqa: S101 -- as required
+    back = (LeaseReturn(given.lease_id, 0, True),)
     answer(LeaseRequest("edge_a", cast.now, "", (), back), now=cast.now)
     remove_limit(**of_owner, budget_id=name, now=request.sent_at)

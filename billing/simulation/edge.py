@@ -12,7 +12,7 @@ from billing.credit.services.leases import answer
 from billing.simulation.cast import Cast, Wish
 from billing.simulation.deeds.credit import make_grant
 from billing.simulation.oracle import require
-from serving.contract.lease import Ask, Granted, LeaseReply, LeaseRequest, Return
+from serving.contract.lease import LeaseAsk, LeaseGrant, LeaseReply, LeaseRequest, LeaseReturn
 
 BUDGET = """
 SELECT limit_nanos - posted_nanos - pending_nanos, pending_nanos, limit_nanos
@@ -57,14 +57,14 @@ class Edge:
         """Ask for one lease."""
         self.count += 1
         now = self.cast.now
-        ask = Ask(f"edge-{self.owner}-{self.count}", self.budget_id, need, want, now)
+        ask = LeaseAsk(f"edge-{self.owner}-{self.count}", self.budget_id, need, want, now)
         return self.poll(gateway, [msgspec.structs.replace(ask, **given)])
 
     def poll(
         self,
         gateway: str,
-        asks: Sequence[Ask] = (),
-        returns: Sequence[Return] = (),
+        asks: Sequence[LeaseAsk] = (),
+        returns: Sequence[LeaseReturn] = (),
         *,
         now: datetime | None = None,
     ) -> LeaseReply:
@@ -73,17 +73,17 @@ class Edge:
         request = LeaseRequest(gateway, now, "", tuple(asks), tuple(returns))
         return answer(request, now=now)
 
-    def granted(self, need: int, want: int, *, gateway: str = "edge_a") -> Granted:
+    def granted(self, need: int, want: int, *, gateway: str = "edge_a") -> LeaseGrant:
         """Ask for what must be granted."""
         (given,) = self.ask(need, want, gateway=gateway).answers
-        if not isinstance(given, Granted):
+        if not isinstance(given, LeaseGrant):
             require(False, "What is there is granted", need, want, self.left(), given)
-        assert isinstance(given, Granted)  # noqa: S101 -- as required
+        assert isinstance(given, LeaseGrant)  # noqa: S101 -- as required
         return given
 
     def close(self, lease_id: str, *, gateway: str = "edge_a") -> None:
         """Give a lease back."""
-        self.poll(gateway, returns=[Return(lease_id, 0, True)])
+        self.poll(gateway, returns=[LeaseReturn(lease_id, 0, True)])
 
     def give(self, nanos: int, name: str) -> str:
         """Grant credit that never ends; return the grant's id."""

@@ -23,13 +23,7 @@ from billing.simulation.odd import write_misfit
 from billing.simulation.oracle import due, most_nanos, require
 from billing.simulation.world import BAND
 from control.errors import Conflict, ServiceError
-from serving.contract.lease import (
-    Ask,
-    Deferred,
-    Granted,
-    Refused,
-    Return,
-)
+from serving.contract.lease import LeaseAsk, LeaseDeferral, LeaseDenial, LeaseGrant, LeaseReturn
 from serving.contract.price import worst_case_nanos
 from serving.contract.usage import LeaseCharge, UsageBatch, UsageEvent
 
@@ -142,7 +136,7 @@ def _check_unknown(cast: Cast, monitor: psycopg.Connection) -> None:
     edge = Edge(cast, monitor, cast.world.organization_ids[0])
     for name, code in UNKNOWN.items():
         (said,) = edge.ask(1, 1, budget_id=name).answers
-        wanted = Refused(said.ask_id, name, code, 0, False)  # type: ignore[arg-type]
+        wanted = LeaseDenial(said.ask_id, name, code, 0, False)  # type: ignore[arg-type]
         require(said == wanted, "What there is not is refused", name, said)
 
 
@@ -183,7 +177,7 @@ def _size(need: int, want: int, left: int) -> int:
 
 
 def _check_refused(edge: Edge, said: object, *, left: int, recalls: bool) -> None:
-    is_refused = isinstance(said, Refused) and said == Refused(
+    is_refused = isinstance(said, LeaseDenial) and said == LeaseDenial(
         said.ask_id, edge.budget_id, "credit_balance_exhausted", left, recalls, edge.limit()
     )
     require(is_refused, "A refusal says what is left, and whether to ask again", said, left)
@@ -194,26 +188,26 @@ def _check_recalls(edge: Edge) -> None:
     is answered as it was granted, to its own gateway and of its own budget."""
     now, left = edge.cast.now, edge.left()
     (said,) = edge.ask(left, left, ask_id=f"edge {edge.owner}").answers
-    require(isinstance(said, Granted), "All that is left can be granted", said, left)
-    assert isinstance(said, Granted)  # noqa: S101 -- as required
+    require(isinstance(said, LeaseGrant), "All that is left can be granted", said, left)
+    assert isinstance(said, LeaseGrant)  # noqa: S101 -- as required
     (other,) = edge.ask(1, 1).answers
     _check_refused(edge, other, left=0, recalls=False)
-    late = Ask(f"late {edge.owner}", edge.budget_id, 1, 1, said.admits_until)
+    late = LeaseAsk(f"late {edge.owner}", edge.budget_id, 1, 1, said.admits_until)
     (other,) = edge.poll("edge_b", [late], now=said.admits_until).answers
     _check_refused(edge, other, left=0, recalls=False)
     require(edge.lease(said.lease_id)[1] is None, "What is over is not recalled", said)
     (other,) = edge.ask(1, 1, gateway="edge_b").answers
     _check_refused(edge, other, left=0, recalls=True)
     require(edge.lease(said.lease_id)[1] == now, "What lies idle is recalled", said)
-    ask = Ask(f"edge {edge.owner}", edge.budget_id, 5, 5, now)
+    ask = LeaseAsk(f"edge {edge.owner}", edge.budget_id, 5, 5, now)
     (again,) = edge.poll("edge_a", [ask]).answers
     require(again == said, "Asked again, a lease is answered as it was granted", said, again)
     (other,) = edge.poll("edge_b", [ask]).answers
-    require(isinstance(other, Deferred), "A lease is its own gateway's", other)
-    edge.poll("edge_a", returns=[Return(said.lease_id, 1, False)])
+    require(isinstance(other, LeaseDeferral), "A lease is its own gateway's", other)
+    edge.poll("edge_a", returns=[LeaseReturn(said.lease_id, 1, False)])
     require(edge.left() == left - 1, "What is returned is there again", said)
     (again,) = edge.poll("edge_a", [ask]).answers
-    is_nothing = isinstance(again, Granted) and again.granted_nanos == 0
+    is_nothing = isinstance(again, LeaseGrant) and again.granted_nanos == 0
     require(is_nothing, "What is over is answered with nothing", again)
     edge.close(said.lease_id)
 
@@ -222,11 +216,11 @@ def _check_returns(edge: Edge) -> None:
     """Of two returns of one lease in a poll, the lower one counts; it never keeps more again."""
     lease = edge.granted(60, 60).lease_id
     for keeps, wanted in (((9, 7, 8), 7), ((30,), 7), ((7,), 7), ((0,), 0)):
-        reply = edge.poll("edge_a", returns=[Return(lease, keep, False) for keep in keeps])
+        reply = edge.poll("edge_a", returns=[LeaseReturn(lease, keep, False) for keep in keeps])
         require(set(reply.returned) == {lease}, "What is returned is taken", reply)
         require(edge.pending() == wanted, "A lease keeps what was said last", keeps, edge.pending())
-    edge.poll("edge_b", returns=[Return(lease, 0, True)])
-    both = [Return(lease, 0, False), Return(lease, 0, True)]
+    edge.poll("edge_b", returns=[LeaseReturn(lease, 0, True)])
+    both = [LeaseReturn(lease, 0, False), LeaseReturn(lease, 0, True)]
     edge.poll("edge_a", returns=both)
     require(edge.pending() == 0, "In the end nothing is pending", lease)
 

@@ -19,7 +19,14 @@ from billing.simulation.world import Caller, Tariff, World
 from billing.simulation.writing import written_somehow
 from serving.contract.budget import period_end, period_start
 from serving.contract.ids import uuid7
-from serving.contract.lease import Ask, Granted, LeaseReply, LeaseRequest, Refused, Return
+from serving.contract.lease import (
+    LeaseAsk,
+    LeaseDenial,
+    LeaseGrant,
+    LeaseReply,
+    LeaseRequest,
+    LeaseReturn,
+)
 from serving.contract.price import RATING, band_of, charge, worst_case_nanos
 from serving.contract.usage import BILLABLE, LeaseCharge, Outcome, UsageBatch, UsageEvent
 
@@ -120,7 +127,7 @@ class Gateway:
         self.rating = rating
         self.journal = Journal()
         self.leases: dict[str, Held] = {}
-        self.asks: dict[tuple[str, datetime], Ask] = {}
+        self.asks: dict[tuple[str, datetime], LeaseAsk] = {}
         self.running: list[Running] = []
         self.lineage = ""
         self._count = 0
@@ -151,7 +158,7 @@ class Gateway:
             if is_over or (lease.is_done and rng.random() < 0.15):
                 lease.is_stopped = True
         returns = [
-            Return(lease.lease_id, lease.charged_nanos + lease.held_nanos, lease.is_done)
+            LeaseReturn(lease.lease_id, lease.charged_nanos + lease.held_nanos, lease.is_done)
             for lease in self.leases.values()
             if lease.is_stopped
         ]
@@ -165,13 +172,13 @@ class Gateway:
         open_asks = {ask.ask_id: key for key, ask in self.asks.items()}
         for answer in reply.answers:
             key = open_asks.get(answer.ask_id)
-            if isinstance(answer, Granted):
+            if isinstance(answer, LeaseGrant):
                 self._take_lease(answer)
             if key is None:
                 continue
-            if isinstance(answer, Refused):
+            if isinstance(answer, LeaseDenial):
                 self._check_refusal(self.asks[key], answer, rng)
-            elif isinstance(answer, Granted):
+            elif isinstance(answer, LeaseGrant):
                 del self.asks[key]
             else:
                 self.asks[key] = msgspec.structs.replace(self.asks[key], deferred=True)
@@ -242,7 +249,7 @@ class Gateway:
         for lease in self.leases.values():
             lease.is_stopped = True
 
-    def _check_refusal(self, ask: Ask, answer: Refused, rng: random.Random) -> None:
+    def _check_refusal(self, ask: LeaseAsk, answer: LeaseDenial, rng: random.Random) -> None:
         """Nobody is refused what is there; what is there to the last nano may be asked for."""
         left = answer.available_nanos
         require(left < ask.need_nanos, "What is left is granted", ask, answer)
@@ -251,9 +258,9 @@ class Gateway:
         if left and rng.random() < BOUNDARY_SHARE:
             self._count += 1
             name = f"{self.gateway_id}-{self._count}"
-            self.asks[key] = Ask(name, ask.budget_id, left, left, ask.at)
+            self.asks[key] = LeaseAsk(name, ask.budget_id, left, left, ask.at)
 
-    def _take_lease(self, granted: Granted) -> None:
+    def _take_lease(self, granted: LeaseGrant) -> None:
         if granted.lease_id not in self.leases:
             self.leases[granted.lease_id] = Held(
                 granted.lease_id, granted.budget_id, granted.granted_nanos,
@@ -325,7 +332,7 @@ class Gateway:
         key = (budget_id, period_start(budget_id, at))
         if key not in self.asks:
             self._count += 1
-            self.asks[key] = Ask(f"{self.gateway_id}-{self._count}", budget_id, need, want, at)
+            self.asks[key] = LeaseAsk(f"{self.gateway_id}-{self._count}", budget_id, need, want, at)
 
     def _end(self, request: Running, rng: random.Random) -> None:
         self.running.remove(request)

@@ -37,7 +37,7 @@ from billing.simulation.schedule import FAILURES, Call, Outcome, Scheduler
 from billing.simulation.watch import Watch
 from billing.simulation.world import SCALES, World, make_world
 from control.feed import database_identity
-from serving.contract.lease import Deferred, LeaseReply, LeaseRequest
+from serving.contract.lease import LeaseDeferral, LeaseReply, LeaseRequest
 
 LIMITS = """
 SELECT id, spend_limit_nanos FROM organizations_organization
@@ -255,7 +255,9 @@ def _is_new(request: LeaseRequest) -> bool:
 def _deferred_again(request: LeaseRequest, reply: LeaseReply) -> bool:
     """Tell whether somebody was put off who had been before, though few enough to be waited for."""
     before = {ask.ask_id for ask in request.asks if ask.deferred}
-    again = [one for one in reply.answers if isinstance(one, Deferred) and one.ask_id in before]
+    again = [
+        one for one in reply.answers if isinstance(one, LeaseDeferral) and one.ask_id in before
+    ]
     return len(before) <= WAITED_FOR_MAX and bool(again)
 
 

@@ -11,7 +11,7 @@ import psycopg
 
 from billing.simulation.clock import EPOCH, Clock
 from billing.simulation.oracle import ends_at, require
-from serving.contract.lease import Ask, Granted, LeaseReply, LeaseRequest, Refused
+from serving.contract.lease import LeaseAsk, LeaseDenial, LeaseGrant, LeaseReply, LeaseRequest
 
 BUDGETS = """
 SELECT id, budget_id, starts_at, ends_at, limit_nanos, posted_nanos, pending_nanos, funded_nanos
@@ -182,9 +182,9 @@ class Watch:
                 require(is_taken, "What is returned is taken", given, row)
         asks = {ask.ask_id: ask for ask in request.asks}
         for answer in reply.answers:
-            if isinstance(answer, Refused):
+            if isinstance(answer, LeaseDenial):
                 self._check_refusal(asks[answer.ask_id], answer)
-            if not isinstance(answer, Granted):
+            if not isinstance(answer, LeaseGrant):
                 continue
             row = self.leases[int(answer.lease_id.partition(".")[2])]
             if answer.granted_nanos == 0:
@@ -197,7 +197,7 @@ class Watch:
             is_asked = row.id in self.begun or row.admits_from == at
             require(is_asked, "A lease begins when it was asked for", asks[answer.ask_id], row)
 
-    def _check_refusal(self, ask: Ask, answer: Refused) -> None:
+    def _check_refusal(self, ask: LeaseAsk, answer: LeaseDenial) -> None:
         """Who is refused is told what was left at some moment, and of which limit, in the period
         asked for or, where that is long over, in the running one."""
         least = [

@@ -11,7 +11,7 @@ from infra.local.config import HOST, Ports, StartFailed
 from infra.local.progress import ProgressStep
 from infra.local.supervisor import Supervisor
 from serving.contract.codec import ContractError, decode
-from serving.contract.feed import Page
+from serving.contract.feed import FeedPage
 from serving.contract.replica import ReplicaRecord
 
 POLL_SECONDS = 0.1
@@ -91,7 +91,7 @@ def list_replicas(port: int, credential: str) -> list[ReplicaRecord] | None:
     try:
         headers = {"authorization": f"Bearer {credential}"}
         connection.request("GET", "/replicas?after=0", headers=headers)
-        page = decode(connection.getresponse().read(), Page)
+        page = decode(connection.getresponse().read(), FeedPage)
         changes = [change for change in page.changes if not change.is_deletion]
         return [decode(change.record, ReplicaRecord) for change in changes]
     except (OSError, http.client.HTTPException, ContractError):

@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving.contract.credential import ROOT_VARIABLE, Caller, Role, issue
+from serving.contract.credential import ROOT_VARIABLE, Role, ServiceIdentity, issue
 
 SECRETS = (
     "PENSTOCK_SECRET_KEY",
@@ -84,7 +84,7 @@ class StateDirectory:
 
     def credential(self, role: Role, name: str) -> str:
         """Return the credential of a process of this run."""
-        return issue(self.secrets()[ROOT_VARIABLE], Caller(role, name))
+        return issue(self.secrets()[ROOT_VARIABLE], ServiceIdentity(role, name))
 
     def credential_file(self, gateway: str) -> Path:
         """The file of a gateway's credential, which is all that it may know of ours."""

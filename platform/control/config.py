@@ -13,7 +13,13 @@ from psycopg.conninfo import conninfo_to_dict
 
 from control.mail.server_url import MailServer
 from serving.contract.client_address import Network
-from serving.contract.credential import ROOT_VARIABLE, Caller, Callers, callers_of, issue
+from serving.contract.credential import (
+    ROOT_VARIABLE,
+    ServiceAuthenticator,
+    ServiceIdentity,
+    callers_of,
+    issue,
+)
 from serving.contract.environment import (
     ConfigError,
     Environment,
@@ -35,7 +41,7 @@ MANAGEMENT_API_RATE_LIMIT = 600
 LOG_FORMATS = ("console", "json")
 
 
-def callers(environ: Environment) -> Callers:
+def callers(environ: Environment) -> ServiceAuthenticator:
     """Return the callers of the internal API. Raises ConfigError."""
     try:
         return callers_of(environ)
@@ -194,7 +200,7 @@ class ControlConfig:
     """Credentials of the internal API are derived from it."""
     credential: str
     """Sent to the fleet."""
-    callers: Callers
+    callers: ServiceAuthenticator
     """The services that may call the internal API."""
     key_peppers: tuple[str, ...]
     """Newest first: the first one makes digests of API keys, all verify them."""
@@ -262,7 +268,7 @@ class ControlConfig:
             redis_url=redis_url(environ, "REDIS_URL"),
             secret_key=secret(environ, "PENSTOCK_SECRET_KEY"),
             internal_secret=secret(environ, ROOT_VARIABLE),
-            credential=issue(secret(environ, ROOT_VARIABLE), Caller("control", "control")),
+            credential=issue(secret(environ, ROOT_VARIABLE), ServiceIdentity("control", "control")),
             callers=callers(environ),
             key_peppers=newest_first(
                 environ, "PENSTOCK_KEY_PEPPER", "PENSTOCK_KEY_PEPPERS_PREVIOUS"

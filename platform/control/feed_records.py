@@ -19,10 +19,10 @@ from control.organizations.models import Organization, Project
 from serving.contract.budget import balance_budget_id, limit_budget_id
 from serving.contract.records import (
     ApiKeyRecord,
-    Limits,
-    OldSecret,
     OrganizationRecord,
+    PreviousSecretRecord,
     ProjectRecord,
+    RateLimitSettings,
 )
 
 
@@ -36,7 +36,12 @@ def build_key_records(ids: Collection[str]) -> list[FeedRecord]:
         FeedRecord(
             "api_key",
             key.id,
-            _key_record(key, short.get(key.id, ()), own.get(key.id, Limits()), old.get(key.id, ())),
+            _key_record(
+                key,
+                short.get(key.id, ()),
+                own.get(key.id, RateLimitSettings()),
+                old.get(key.id, ()),
+            ),
         )
         if _is_active(key)
         else FeedRecord("api_key", key.id, None)
@@ -49,7 +54,7 @@ def _is_active(key: ApiKey) -> bool:
 
 
 def _key_record(
-    key: ApiKey, short: tuple[str, ...], limits: Limits, old: Sequence[PreviousSecret]
+    key: ApiKey, short: tuple[str, ...], limits: RateLimitSettings, old: Sequence[PreviousSecret]
 ) -> ApiKeyRecord:
     monthly = () if key.spend_limit_nanos is None else (limit_budget_id(key.id),)
     return ApiKeyRecord(
@@ -63,7 +68,7 @@ def _key_record(
         expires_at=key.expires_at,
         budget_ids=monthly + short,
         limits=limits,
-        old_secrets=tuple(OldSecret(one.digest, one.ends_at) for one in old) or UNSET,
+        old_secrets=tuple(PreviousSecretRecord(one.digest, one.ends_at) for one in old) or UNSET,
     )
 
 
@@ -85,7 +90,7 @@ def build_project_records(ids: Collection[str]) -> list[FeedRecord]:
         FeedRecord(
             "project",
             one.id,
-            _project_record(one, short.get(one.id, ()), own.get(one.id, Limits())),
+            _project_record(one, short.get(one.id, ()), own.get(one.id, RateLimitSettings())),
         )
         for one in Project.objects.filter(id__in=ids).order_by("id")
     ]
@@ -107,7 +112,9 @@ def _organization_record(
     )
 
 
-def _project_record(project: Project, short: tuple[str, ...], limits: Limits) -> ProjectRecord:
+def _project_record(
+    project: Project, short: tuple[str, ...], limits: RateLimitSettings
+) -> ProjectRecord:
     return ProjectRecord(
         project_id=project.id,
         organization_id=project.organization_id,

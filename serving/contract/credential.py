@@ -26,7 +26,7 @@ ENDED_VARIABLE = "PENSTOCK_INTERNAL_REVOKED"
 time is over."""
 
 
-class Caller(NamedTuple):
+class ServiceIdentity(NamedTuple):
     """Who calls: which process, and the number of its credential."""
 
     role: Role
@@ -34,7 +34,7 @@ class Caller(NamedTuple):
     number: int = 1
 
     @classmethod
-    def read(cls, told: str) -> "Caller":
+    def read(cls, told: str) -> "ServiceIdentity":
         """Read such as `gateway.eu-1.2`. Raises ValueError that says what was wanted."""
         role, _, rest = told.partition(".")
         name, _, number = rest.partition(".")
@@ -46,28 +46,28 @@ class Caller(NamedTuple):
         return f"{self.role}.{self.name}.{self.number}"
 
 
-def issue(root: str, caller: Caller) -> str:
+def issue(root: str, caller: ServiceIdentity) -> str:
     """Return the credential of a caller."""
-    told = str(Caller.read(str(caller)))
+    told = str(ServiceIdentity.read(str(caller)))
     mac = hmac.digest(root.encode(), b"penstock credential " + told.encode(), "sha256")
     return f"{told}.{urlsafe_b64encode(mac).decode().rstrip('=')}"
 
 
-class Callers:
+class ServiceAuthenticator:
     """Who may call, by the roots that are known; those who `ended` may not any more, nor may
     they with a number before."""
 
-    def __init__(self, roots: Sequence[str], ended: Collection[Caller] = ()) -> None:
+    def __init__(self, roots: Sequence[str], ended: Collection[ServiceIdentity] = ()) -> None:
         self._roots = tuple(roots)
         self._ended: dict[tuple[Role, str], int] = {}
         for role, name, number in ended:
             self._ended[role, name] = max(number, self._ended.get((role, name), 0))
 
-    def find(self, authorization: str) -> Caller | None:
+    def find(self, authorization: str) -> ServiceIdentity | None:
         """Return who shows a credential in a header; None when it is none of ours."""
         told, _, _ = authorization.removeprefix(SCHEME).rpartition(".")
         try:
-            caller = Caller.read(told)
+            caller = ServiceIdentity.read(told)
         except ValueError:
             return None
         given = authorization.encode(errors="replace")
@@ -77,7 +77,7 @@ class Callers:
         return caller if any(is_ours) and not has_ended else None
 
 
-def callers_of(environ: Mapping[str, str]) -> Callers:
+def callers_of(environ: Mapping[str, str]) -> ServiceAuthenticator:
     """Return who may call by what an operator has set. Raises ValueError naming the variable."""
     roots = [environ.get(ROOT_VARIABLE, "")]
     if before := environ.get(ROOT_BEFORE_VARIABLE):
@@ -87,6 +87,6 @@ def callers_of(environ: Mapping[str, str]) -> Callers:
             raise ValueError(f"{name} is too short; wanted at least {ROOT_CHARACTERS_MIN} letters")
     try:
         told = [each.strip() for each in environ.get(ENDED_VARIABLE, "").split(",")]
-        return Callers(roots, [Caller.read(each) for each in told if each])
+        return ServiceAuthenticator(roots, [ServiceIdentity.read(each) for each in told if each])
     except ValueError as error:
         raise ValueError(f"{ENDED_VARIABLE} has {error}") from error

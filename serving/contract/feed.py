@@ -36,7 +36,7 @@ Kind = Literal[
 ]
 
 RECORD_OF_KIND: dict[str, type[msgspec.Struct]] = {
-    "limit_tier": records.LimitTierRecord,
+    "limit_tier": records.UsageTierRecord,
     "organization": records.OrganizationRecord,
     "project": records.ProjectRecord,
     "api_key": records.ApiKeyRecord,
@@ -44,7 +44,7 @@ RECORD_OF_KIND: dict[str, type[msgspec.Struct]] = {
     "deployment": records.DeploymentRecord,
     "price": records.PriceRecord,
     "contract_price": records.ContractPriceRecord,
-    "fleet_size": records.FleetSizeRecord,
+    "fleet_size": records.GatewayCountRecord,
 }
 """The kinds control publishes. A reader ignores, and counts, kinds it does not know."""
 
@@ -53,7 +53,7 @@ DELETED = msgspec.Raw(b"null")
 """The record of a change that deletes."""
 
 
-class Change(msgspec.Struct, frozen=True, gc=False):
+class FeedChange(msgspec.Struct, frozen=True, gc=False):
     """One numbered change; `record` stays raw so that one bad record spoils no neighbour.
 
     A deletion's record is `DELETED`: msgspec cannot decode `Raw | None`.
@@ -70,7 +70,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
         return self.record == DELETED
 
 
-class Page(msgspec.Struct, frozen=True):
+class FeedPage(msgspec.Struct, frozen=True):
     """An answer of a feed: everything up to `version` that came after the version asked for.
 
     `lineage` is empty where a publisher, or a state on disk, is of before lineages; `cursor` is
@@ -79,6 +79,6 @@ class Page(msgspec.Struct, frozen=True):
 
     version: Version
     snapshot: bool
-    changes: tuple[Change, ...]
+    changes: tuple[FeedChange, ...]
     lineage: Lineage = ""
     cursor: Cursor = ""

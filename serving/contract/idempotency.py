@@ -30,7 +30,7 @@ Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 Sealed = Annotated[bytes, Meta(max_length=SEALED_BYTES_MAX)]
 
 
-class Claim(msgspec.Struct, frozen=True):
+class IdempotencyClaim(msgspec.Struct, frozen=True):
     """A request that wants to be the one of its key."""
 
     event_id: EventId
@@ -41,15 +41,15 @@ class Claim(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
-class Claimed(msgspec.Struct, frozen=True, tag="claimed"):
+class ClaimGrant(msgspec.Struct, frozen=True, tag="claimed"):
     """It is the one, until it ends."""
 
 
-class Running(msgspec.Struct, frozen=True, tag="running"):
+class ClaimInProgress(msgspec.Struct, frozen=True, tag="running"):
     """Another request of the key is at work, or nobody knows yet how it ended."""
 
 
-class Answered(msgspec.Struct, frozen=True, tag="answered"):
+class ClaimReplay(msgspec.Struct, frozen=True, tag="answered"):
     """The key has its answer, of the completed request `event_id`; None where it could not be
     kept."""
 
@@ -57,26 +57,34 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
     sealed: Sealed | None
 
 
-class OtherRequest(msgspec.Struct, frozen=True, tag="other_request"):
+class ClaimConflict(msgspec.Struct, frozen=True, tag="other_request"):
     """The key is another request's."""
 
 
-class NoRoom(msgspec.Struct, frozen=True, tag="no_room"):
+class ClaimStorageFull(msgspec.Struct, frozen=True, tag="no_room"):
     """The organization has as many keys, or bytes of answers, as may be kept."""
 
     claims: Count
     kept_bytes: Count
 
 
-class TurnedOff(msgspec.Struct, frozen=True, tag="turned_off"):
+class ClaimDisabled(msgspec.Struct, frozen=True, tag="turned_off"):
     """The organization takes no idempotency keys."""
 
 
-class Ended(msgspec.Struct, frozen=True, tag="ended"):
+class ClaimClosed(msgspec.Struct, frozen=True, tag="ended"):
     """The request ended before its claim arrived."""
 
 
-Verdict = Claimed | Running | Answered | OtherRequest | NoRoom | TurnedOff | Ended
+Verdict = (
+    ClaimGrant
+    | ClaimInProgress
+    | ClaimReplay
+    | ClaimConflict
+    | ClaimStorageFull
+    | ClaimDisabled
+    | ClaimClosed
+)
 
 
 class ClaimReply(msgspec.Struct, frozen=True):
@@ -85,20 +93,20 @@ class ClaimReply(msgspec.Struct, frozen=True):
     verdict: Verdict
 
 
-class KeepAnswer(msgspec.Struct, frozen=True):
+class StoreResponse(msgspec.Struct, frozen=True):
     """A claim's answer; `sealed` of None where it is too long to be kept."""
 
-    claim: Claim
+    claim: IdempotencyClaim
     sealed: Sealed | None
 
 
-class KeepReply(msgspec.Struct, frozen=True):
+class StoreResponseReply(msgspec.Struct, frozen=True):
     """Whether this claim's answer is the one of its key, so that it may complete."""
 
     is_kept: bool
 
 
-class Ending(msgspec.Struct, frozen=True):
+class ClaimEnding(msgspec.Struct, frozen=True):
     """How a request ended, and whose it was: it completed, and its answer may be given again, or it
     did not, and the key is free."""
 
@@ -107,14 +115,14 @@ class Ending(msgspec.Struct, frozen=True):
     is_completed: bool
 
 
-class Endings(msgspec.Struct, frozen=True):
+class ClaimEndings(msgspec.Struct, frozen=True):
     """What a gateway knows to have ended, in this life or the one before."""
 
-    endings: Annotated[tuple[Ending, ...], Meta(max_length=ENDINGS_MAX)]
+    endings: Annotated[tuple[ClaimEnding, ...], Meta(max_length=ENDINGS_MAX)]
     schema: int = SCHEMA
 
 
-class EndingsReply(msgspec.Struct, frozen=True):
+class ClaimEndingsReply(msgspec.Struct, frozen=True):
     """How many of them changed anything here."""
 
     changed: Count

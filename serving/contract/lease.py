@@ -26,7 +26,7 @@ ASKS_MAX = 500
 RETURNS_MAX = 10_000
 
 
-class Ask(msgspec.Struct, frozen=True):
+class LeaseAsk(msgspec.Struct, frozen=True):
     """`need_nanos` admits the request at hand, `want_nanos` is ten minutes' spend.
 
     `at` is when the lease should begin to admit, by the gateway's clock: now, or the start of the
@@ -41,7 +41,7 @@ class Ask(msgspec.Struct, frozen=True):
     deferred: bool = False
 
 
-class Return(msgspec.Struct, frozen=True):
+class LeaseReturn(msgspec.Struct, frozen=True):
     """The lease will never settle more than `keep_nanos` in all; the rest is free again.
 
     `keep_nanos` counts what was settled already. A closed lease expects no further event.
@@ -61,12 +61,12 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     gateway_id: Id
     sent_at: At
     lineage: str = ""
-    asks: Annotated[tuple[Ask, ...], Meta(max_length=ASKS_MAX)] = ()
-    returns: Annotated[tuple[Return, ...], Meta(max_length=RETURNS_MAX)] = ()
+    asks: Annotated[tuple[LeaseAsk, ...], Meta(max_length=ASKS_MAX)] = ()
+    returns: Annotated[tuple[LeaseReturn, ...], Meta(max_length=RETURNS_MAX)] = ()
     schema: int = SCHEMA
 
 
-class Granted(msgspec.Struct, frozen=True, tag="granted"):
+class LeaseGrant(msgspec.Struct, frozen=True, tag="granted"):
     """The answer to an ask: money set aside in one period, [`period`, `period_ends_at`).
 
     A balance has one period that never ends (`period_ends_at` is None).
@@ -82,14 +82,14 @@ class Granted(msgspec.Struct, frozen=True, tag="granted"):
     period_ends_at: datetime | None = None
 
 
-class Deferred(msgspec.Struct, frozen=True, tag="deferred"):
+class LeaseDeferral(msgspec.Struct, frozen=True, tag="deferred"):
     """The answer to an ask whose budget was busy: nothing is known, ask again with `deferred`."""
 
     ask_id: Id
     budget_id: Id
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
+class LeaseDenial(msgspec.Struct, frozen=True, tag="refused"):
     """The answer to an ask when less than `need_nanos` is left, said from a locked row only.
 
     With `recall_in_progress` other gateways hold idle money that was called back: ask again soon.
@@ -107,7 +107,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     held_nanos: Nanos = 0
 
 
-Answer = Granted | Deferred | Refused
+Answer = LeaseGrant | LeaseDeferral | LeaseDenial
 
 
 class LeaseReply(msgspec.Struct, frozen=True):

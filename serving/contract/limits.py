@@ -1,12 +1,16 @@
-"""Rate limits as gateways count them in Redis, and as the console reads them there.
+"""Rate limits as gateways count them in Redis and as the console reads them there, and the heartbeats
+by which control knows how many gateways share them.
 
 A limit of n a minute is an allowance that holds a minute's worth and comes back evenly (GCRA). All
 that is kept of it is `full_at`: the moment at which it will be whole again. Moments are
 microseconds of the time that all gateways share: Redis's own, plus an offset that is kept beside
-the counts, so that a stepped clock changes nothing.
-"""
+the counts, so that a stepped clock changes nothing."""
 
 from typing import Literal, get_args
+
+import msgspec
+
+from serving.contract.units import Id
 
 Measure = Literal["requests", "input_tokens", "output_tokens", "concurrent"]
 """What is limited: three by the minute, and how many requests run at once. Input is what was not
@@ -37,3 +41,16 @@ def shared_time(seconds: int, microseconds: int, offset: float) -> float:
 def used(full_at: float, now: float, limit: int) -> float:
     """Return how much of a limit by the minute is used at a moment; debts go beyond it."""
     return max(full_at - now, 0.0) * limit / MINUTE
+
+
+BEAT_SECONDS = 5.0
+"""How often a gateway says so."""
+MISSED_SECONDS = 16.0
+"""After how long without a word it counts no more: three beats and a little."""
+
+
+class GatewayHeartbeat(msgspec.Struct, frozen=True):
+    """A gateway lives, or leaves in order."""
+
+    gateway_id: Id
+    is_leaving: bool = False

@@ -13,7 +13,7 @@ RATING = 2
 """The version of the rule: 1 rounded the sum of the meters once, 2 rounds each meter by itself."""
 
 
-class Meters(Protocol):
+class MeterPrices(Protocol):
     """Three prices in nano-dollars per million tokens."""
 
     @property
@@ -24,18 +24,18 @@ class Meters(Protocol):
     def output_nanos(self) -> int: ...
 
 
-class Band(Meters, Protocol):
+class PriceBand(MeterPrices, Protocol):
     """The prices of requests with at least so many input tokens."""
 
     @property
     def input_tokens_min(self) -> int: ...
 
 
-AnyBand = TypeVar("AnyBand", bound=Band)
+AnyBand = TypeVar("AnyBand", bound=PriceBand)
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
+class TokenCharge:
     """What each meter of one request costs, in nano-dollars; input is the uncached part."""
 
     input_nanos: int
@@ -49,13 +49,13 @@ class Charge:
 
 
 def charge(
-    meters: Meters,
+    meters: MeterPrices,
     *,
     input_tokens: int,
     cached_input_tokens: int,
     output_tokens: int,
     rating: int = RATING,
-) -> Charge:
+) -> TokenCharge:
     """Return what one request costs at these prices, by a version of the rule.
 
     `cached_input_tokens` is a part of `input_tokens`. Worked examples, at 150, 75 and 600 nanos
@@ -73,7 +73,7 @@ def charge(
         output_tokens * meters.output_nanos,
     )
     if rating == RATING:
-        return Charge(*map(_half_up, millionths))
+        return TokenCharge(*map(_half_up, millionths))
     if rating == 1:
         return _rounded_once(*millionths)
     raise ValueError(f"rating is {rating}; wanted 1 or {RATING}")
@@ -85,7 +85,7 @@ def band_of(schedule: Sequence[AnyBand], input_tokens: int) -> AnyBand:
 
 
 def worst_case_nanos(
-    schedule: Sequence[Band],
+    schedule: Sequence[PriceBand],
     *,
     input_tokens_max: int,
     output_tokens_max: int,
@@ -101,7 +101,7 @@ def worst_case_nanos(
     return max(_ceiling_nanos(band, input_tokens_max, output_tokens) for band in reachable)
 
 
-def _ceiling_nanos(meters: Meters, input_tokens: int, output_tokens: int) -> int:
+def _ceiling_nanos(meters: MeterPrices, input_tokens: int, output_tokens: int) -> int:
     """Rounding an uncached and a cached part by themselves may cost one nano more than rounding
     all input at once. Where a token of one of them costs whole nanos, it is not rounded at all."""
     dearest = max(meters.input_nanos, meters.cached_input_nanos)
@@ -109,11 +109,11 @@ def _ceiling_nanos(meters: Meters, input_tokens: int, output_tokens: int) -> int
     return _up(input_tokens * dearest) + split + _up(output_tokens * meters.output_nanos)
 
 
-def _rounded_once(uncached: int, cached: int, output: int) -> Charge:
+def _rounded_once(uncached: int, cached: int, output: int) -> TokenCharge:
     """Round the running sum at each meter: the parts are never negative and add up."""
     first, second = _half_up(uncached), _half_up(uncached + cached)
     total = _half_up(uncached + cached + output)
-    return Charge(first, second - first, total - second)
+    return TokenCharge(first, second - first, total - second)
 
 
 def _half_up(millionths: int) -> int:

@@ -33,7 +33,7 @@ BATCH_TOKENS_MAX = 300_000
 """That all inputs of one request for embeddings may have, as OpenAI allows."""
 
 
-class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class RateLimitSettings(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Rate limits; None is no limit. Cached input tokens do not count."""
 
     requests_per_minute: Limit | None = None
@@ -42,20 +42,20 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     concurrent_requests: Limit | None = None
 
 
-class ModelLimits(msgspec.Struct, frozen=True, gc=False):
+class ModelRateLimits(msgspec.Struct, frozen=True, gc=False):
     """Rate limits of one model, beside those of all models together."""
 
     model_id: Id
-    limits: Limits
+    limits: RateLimitSettings
 
 
-class LimitTierRecord(msgspec.Struct, frozen=True, gc=False):
+class UsageTierRecord(msgspec.Struct, frozen=True, gc=False):
     """What each of the organizations that stand in a limit tier may do; `service_tiers` are those
     that they may use, None all."""
 
     limit_tier_id: Id
-    limits: Limits = Limits()
-    model_limits: tuple[ModelLimits, ...] = ()
+    limits: RateLimitSettings = RateLimitSettings()
+    model_limits: tuple[ModelRateLimits, ...] = ()
     service_tiers: tuple[Tier, ...] | None = None
     schema: int = SCHEMA
 
@@ -74,8 +74,8 @@ class OrganizationRecord(msgspec.Struct, frozen=True, gc=False):
     cache_salt_id: Id
     weight: Count = 1
     limit_tier_id: Id | None = None
-    own_limits: Limits | None = None
-    own_model_limits: tuple[ModelLimits, ...] = ()
+    own_limits: RateLimitSettings | None = None
+    own_model_limits: tuple[ModelRateLimits, ...] = ()
     takes_idempotency_keys: bool = False
     """Whether its answers are kept for a day, to be given again."""
     schema: int = SCHEMA
@@ -88,13 +88,13 @@ class ProjectRecord(msgspec.Struct, frozen=True, gc=False):
     organization_id: Id
     budget_ids: tuple[Id, ...]
     status: Literal["active", "archived"] = "active"
-    limits: Limits = Limits()
+    limits: RateLimitSettings = RateLimitSettings()
     allowed_origins: tuple[Name, ...] = ()
     """Whose pages may call with its keys (CORS); none means that no page may."""
     schema: int = SCHEMA
 
 
-class OldSecret(msgspec.Struct, frozen=True, gc=False):
+class PreviousSecretRecord(msgspec.Struct, frozen=True, gc=False):
     """A secret that a key had before, which opens it until a moment all the same."""
 
     digest: Digest
@@ -117,8 +117,8 @@ class ApiKeyRecord(msgspec.Struct, frozen=True, gc=False):
     models: tuple[Name, ...] | None = None
     networks: tuple[Name, ...] | None = None
     expires_at: At | None = None
-    limits: Limits = Limits()
-    old_secrets: tuple[OldSecret, ...] | UnsetType = UNSET
+    limits: RateLimitSettings = RateLimitSettings()
+    old_secrets: tuple[PreviousSecretRecord, ...] | UnsetType = UNSET
     schema: int = SCHEMA
 
 
@@ -161,7 +161,7 @@ class ModelRecord(msgspec.Struct, frozen=True, gc=False):
         return self.context_tokens
 
 
-class Timeouts(msgspec.Struct, frozen=True, gc=False):
+class DeploymentTimeouts(msgspec.Struct, frozen=True, gc=False):
     """How long a gateway waits for a replica of a deployment, in seconds; `queue_seconds` for a
     free slot of one, `wake_seconds` where none is ready and one is on its way."""
 
@@ -195,7 +195,7 @@ class DeploymentRecord(msgspec.Struct, frozen=True, gc=False):
     engine_arguments: tuple[Name, ...] = ()
     external_urls: tuple[Name, ...] = ()
     dedicated_to: Id | None = None
-    timeouts: Timeouts = Timeouts()
+    timeouts: DeploymentTimeouts = DeploymentTimeouts()
     reserved_share: Share = 0.1
     task: Task = "generate"
     sleep_after_seconds: Seconds = 0.0
@@ -249,7 +249,7 @@ class ContractPriceRecord(PriceRecord, frozen=True, kw_only=True):
     ends_at: At | None = None
 
 
-class FleetSizeRecord(msgspec.Struct, frozen=True, gc=False):
+class GatewayCountRecord(msgspec.Struct, frozen=True, gc=False):
     """How many gateways are live: each one's share when Redis is away."""
 
     live_gateway_count: Count

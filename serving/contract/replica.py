@@ -1,4 +1,7 @@
-"""The record of the replica feed: one running copy of an engine, as the fleet sees it."""
+"""What fleets state of their replicas, and the capabilities that engines declare.
+
+The deployment of an external server names its capabilities among its engine arguments; vLLM's adapter
+knows them. What a byte of a prompt may be in tokens is declared too: see `prompt.py`."""
 
 from typing import Literal
 
@@ -7,6 +10,23 @@ import msgspec
 from serving.contract import SCHEMA
 from serving.contract.text_guard import TextGuard
 from serving.contract.units import At, Count, Id, Name, Seconds, Tokens
+
+CACHE_SALT = "cache_salt"
+"""Prefixes are cached by organization."""
+NO_PREFIX_CACHE = "no_prefix_cache"
+"""No prefix is cached at all."""
+ISOLATING = frozenset({CACHE_SALT, NO_PREFIX_CACHE})
+"""One of these has an engine that several organizations may share: else one could learn from the
+time to the first token what another has asked."""
+
+STRUCTURAL_TAG = "structural_tag"
+"""Answers are held to formats in xgrammar's words, which bound their blanks."""
+
+FEATURES = ("tools", "json_schema", "logprobs", "dimensions")
+"""What a request may ask for beyond text, or beyond vectors as long as they are. One that needs a
+feature which no engine of its model has is refused: left out in silence, the answer would be
+another than was asked for."""
+
 
 State = Literal["pending", "loading", "canary", "ready", "draining", "stopped", "failed", "asleep"]
 """pending → loading → canary → ready → draining → stopped; failed from any. Only `ready` gets

@@ -1,7 +1,7 @@
 """Replicas that somebody else runs: any OpenAI-compatible server, attached by URL."""
 
-from serving.contract.capabilities import CACHE_SALT
 from serving.contract.records import DeploymentRecord
+from serving.contract.replica import CACHE_SALT
 from serving.engine.engine import EMBEDS, SPOKEN, Launch
 
 UNDECLARED = frozenset({"request_id", "count", "priority", CACHE_SALT})
@@ -22,7 +22,7 @@ class External:
 
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
         """Return what is asked of every such server, most of which leave out what they do not know.
-        `engine_arguments` declare the rest: see `serving/contract/capabilities.py`."""
+        `engine_arguments` declare the rest: see `serving/contract/replica.py`."""
         spoken = EMBEDS if deployment.task == "embed" else SPOKEN
         asked = (name for name in spoken if name not in UNDECLARED)
         return (*asked, *deployment.engine_arguments)

@@ -12,9 +12,9 @@ import sys
 import xgrammar
 from transformers import AutoTokenizer
 
-from serving.aside.serve import serve
 from serving.contract.grammar import GrammarVerdict, Verdict
 from serving.engine.blanks import FORMAT_BLANKS_MAX
+from serving.offload.worker import serve
 
 CPU_SECONDS_MAX = 2.0
 """For all schemas of one request."""

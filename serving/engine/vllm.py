@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from serving.contract.capabilities import FEATURES, NO_PREFIX_CACHE, STRUCTURAL_TAG
 from serving.contract.codec import NOT_JSON
 from serving.contract.records import DeploymentRecord
+from serving.contract.replica import FEATURES, NO_PREFIX_CACHE, STRUCTURAL_TAG
 from serving.contract.text_guard import TextGuard
 from serving.engine.engine import EMBEDS, GIB, SPOKEN, Launch
 from serving.engine.marked_tokenizer import write_marked

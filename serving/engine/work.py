@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from serving.contract.capabilities import STRUCTURAL_TAG
 from serving.contract.ids import moment_of
+from serving.contract.replica import STRUCTURAL_TAG
 from serving.contract.text_guard import TextGuard
 from serving.engine.blanks import FORMAT_BLANKS_MAX
 from serving.engine.errors import Reason

@@ -1,4 +1,4 @@
 """Following a feed of the contract: control's changes, or the fleet's replicas.
 
-`HttpSource` asks, `Follower` asks again and again, `Mirror` holds what is known.
+`FeedSource` asks, `FeedFollower` asks again and again, `FeedMirror` holds what is known.
 """

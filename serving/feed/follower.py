@@ -1,22 +1,138 @@
-"""Following a feed for ever: ask, sort out, hand on; back off with jitter when it is down."""
+"""A feed, followed: long polls over HTTP, the next page asked for while one is applied, and its changes
+handed on in batches."""
 
 import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 
+import aiohttp
 import structlog
 
-from serving.backoff import Backoff
 from serving.contract.codec import ContractError, decode
-from serving.contract.feed import Page
-from serving.feed.ahead import Ahead
-from serving.feed.batch import Batch, Kinds, parts
-from serving.feed.source import BEGINNING, FeedUnavailable, Fetch, Place, SnapshotGone
+from serving.contract.feed import FeedPage
+from serving.feed.changes import ChangeBatch, Kinds, parts
+from serving.internal_http import Backoff
 
 log = structlog.get_logger(__name__)
+
+
+CONNECT_SECONDS = 2.0
+READ_SECONDS = 40.0
+"""A feed waits up to 25 s for news; silence beyond this is a dead connection."""
+PAGE_CHANGES = 1_500
+"""Of a snapshot, what is asked for at once: less than 1 MB, which is parsed within 2 ms."""
+GONE = 410
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPosition:
+    """How far a reader has come: to a version of a lineage, or, with a cursor, into a snapshot."""
+
+    version: int
+    lineage: str
+    cursor: str = ""
+
+
+BEGINNING = FeedPosition(0, "")
+Fetch = Callable[[FeedPosition], Awaitable[bytes]]
+"""Asks for what comes after a place; returns the answer's body, a `Page` in JSON."""
+
+
+class FeedUnavailable(Exception):
+    """The feed did not answer with a page: ask again later."""
+
+
+class SnapshotExpired(FeedUnavailable):
+    """The feed does not go on with a snapshot that it began: ask for a new one."""
+
+
+class FeedSource:
+    """Asks a feed at `url` with the internal secret as bearer, for all kinds or for some."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        credential: str,
+        *,
+        kinds: Collection[str] = (),
+    ) -> None:
+        self.session = session
+        self.url = url
+        self.headers = {"authorization": f"Bearer {credential}"}
+        self.params = {"limit": str(PAGE_CHANGES)}
+        if kinds:
+            self.params["kinds"] = ",".join(kinds)
+        self.timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS
+        )
+
+    async def __call__(self, place: FeedPosition) -> bytes:
+        """Return the page after a place. Raises FeedUnavailable."""
+        asked = {"after": str(place.version), "lineage": place.lineage}
+        if place.cursor:
+            asked["cursor"] = place.cursor
+        try:
+            async with self.session.get(
+                self.url,
+                params=self.params | asked,
+                headers=self.headers,
+                timeout=self.timeout,
+                allow_redirects=False,
+            ) as answer:
+                if answer.status == GONE:
+                    raise SnapshotExpired(f"{self.url} does not go on with its snapshot")
+                if answer.status != 200:
+                    raise FeedUnavailable(f"{self.url} answered {answer.status}")
+                # `read()` would let a whole page in without letting the loop go between its parts.
+                return b"".join([part async for part in answer.content.iter_any()])
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise FeedUnavailable(f"{self.url}: {type(error).__name__}: {error}") from error
+
+
+class PagePrefetch:
+    """One question at a time that somebody will ask."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+        self._place: FeedPosition | None = None
+        self._answer: asyncio.Task[bytes] | None = None
+
+    def ask(self, place: FeedPosition) -> None:
+        """Ask now for what comes after a place."""
+        self.forget()
+        self._place = place
+        self._answer = asyncio.get_running_loop().create_task(_call(self._fetch, place))
+        self._answer.add_done_callback(_look_at)
+
+    async def answer(self, place: FeedPosition) -> bytes:
+        """Return what comes after a place, asked for ahead or now. Raises FeedUnavailable."""
+        answer, was_for = self._answer, self._place
+        if answer is None or was_for != place:
+            self.forget()
+            return await self._fetch(place)
+        self._answer = None
+        return await answer
+
+    def forget(self) -> None:
+        """Nobody will ask any more."""
+        if self._answer is not None:
+            self._answer.cancel()
+            self._answer = None
+
+
+async def _call(fetch: Fetch, place: FeedPosition) -> bytes:
+    return await fetch(place)
+
+
+def _look_at(answer: asyncio.Task[bytes]) -> None:
+    """An answer that nobody wants any more may be an error."""
+    if not answer.cancelled():
+        answer.exception()
+
 
 BACKOFF_FIRST_SECONDS = 0.1
 BACKOFF_MAX_SECONDS = 5.0
@@ -25,7 +141,7 @@ EMPTY_ANSWER_SECONDS = 0.5
 
 
 @dataclass(slots=True)
-class Counts:
+class FollowerStats:
     """What a metric should show of a follower."""
 
     failures: int = 0
@@ -33,7 +149,7 @@ class Counts:
     unknown: Counter[str] = field(default_factory=Counter)
 
 
-class Follower:
+class FeedFollower:
     """Follows one feed from a `place` on; one reader at a time.
 
     `contact_at` is the monotonic time of the last answer, None before the first.
@@ -44,7 +160,7 @@ class Follower:
         fetch: Fetch,
         kinds: Kinds,
         *,
-        place: Place = BEGINNING,
+        place: FeedPosition = BEGINNING,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
@@ -52,17 +168,17 @@ class Follower:
         self.kinds = kinds
         self.place = place
         self.contact_at: float | None = None
-        self.counts = Counts()
-        self._ahead = Ahead(fetch)
+        self.counts = FollowerStats()
+        self._ahead = PagePrefetch(fetch)
         self._sleep = sleep
         self._clock = clock
         self._backoff = Backoff(BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, jitter)
 
     def start_over(self) -> None:
         """Ask for everything again, and leave aside what is being answered."""
-        self.place = Place(0, self.place.lineage)
+        self.place = FeedPosition(0, self.place.lineage)
 
-    async def batches(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncIterator[ChangeBatch]:
         """Yield every batch of news, without end; trouble is logged, counted and waited out.
 
         The loop is let go between two batches.
@@ -73,14 +189,14 @@ class Follower:
         finally:
             self._ahead.forget()
 
-    async def _batches(self) -> AsyncIterator[Batch]:
+    async def _batches(self) -> AsyncIterator[ChangeBatch]:
         failures_in_a_row = 0
         while True:
             asked, asked_at = self.place, self._clock()
             try:
-                page = decode(await self._ahead.answer(asked), Page)
+                page = decode(await self._ahead.answer(asked), FeedPage)
             except (FeedUnavailable, ContractError) as error:
-                if isinstance(error, SnapshotGone):
+                if isinstance(error, SnapshotExpired):
                     self.start_over()
                 self.counts.failures += 1
                 failures_in_a_row += 1
@@ -101,7 +217,7 @@ class Follower:
             elif self.contact_at - asked_at < EMPTY_ANSWER_SECONDS:
                 await self._sleep(EMPTY_ANSWER_SECONDS)
 
-    def _is_news(self, page: Page, asked: Place) -> bool:
+    def _is_news(self, page: FeedPage, asked: FeedPosition) -> bool:
         if self.place is not asked:
             return False
         is_of_another = page.version < asked.version or page.lineage != asked.lineage
@@ -110,16 +226,16 @@ class Follower:
             return False
         if is_of_another and not page.snapshot:
             # The publisher went back in time (restored, or started anew): take everything again.
-            self.place = Place(0, page.lineage)
+            self.place = FeedPosition(0, page.lineage)
             return False
         return page.snapshot or page.version != asked.version or bool(page.changes)
 
-    def _go_on_from(self, page: Page) -> None:
+    def _go_on_from(self, page: FeedPage) -> None:
         if self.place.lineage not in ("", page.lineage):
             log.warning("feed_of_another_lineage", lineage=page.lineage, before=self.place.lineage)
-        self.place = Place(page.version, page.lineage, page.cursor)
+        self.place = FeedPosition(page.version, page.lineage, page.cursor)
 
-    def _note(self, batch: Batch) -> None:
+    def _note(self, batch: ChangeBatch) -> None:
         self.counts.unknown.update(batch.unknown_kinds)
         for bad in batch.rejected:
             self.counts.rejected[bad.kind] += 1

@@ -4,10 +4,10 @@ import argparse
 
 import uvloop
 
-from serving import logs
+from serving import telemetry
+from serving.file_lock import FileLocked
 from serving.fleet.config import read_config
 from serving.fleet.run import run
-from serving.lock import InUse
 
 
 def main() -> None:
@@ -19,10 +19,10 @@ def main() -> None:
         config = read_config()
     except ValueError as error:
         grammar.error(str(error))
-    logs.configure(config.log_format)
+    telemetry.configure(config.log_format)
     try:
         uvloop.run(run(config))
-    except InUse as error:
+    except FileLocked as error:
         raise SystemExit(f"fleet: another one runs on {config.directory}: {error}") from error
     except OSError as error:
         raise SystemExit(f"fleet: {config.host}:{config.port}: {error}") from error

@@ -5,7 +5,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from serving.contract.codec import require
-from serving.contract.credential import ROOT_VARIABLE, Caller, Callers, callers_of, issue
+from serving.contract.credential import (
+    ROOT_VARIABLE,
+    ServiceAuthenticator,
+    ServiceIdentity,
+    callers_of,
+    issue,
+)
 from serving.contract.environment import (
     PORT_MAX,
     Environment,
@@ -71,7 +77,7 @@ class FleetConfig:
     control_url: str
     credential: str
     """Shown to control."""
-    callers: Callers
+    callers: ServiceAuthenticator
     """Who may call us."""
     host: str
     port: int
@@ -106,7 +112,7 @@ def read_config(environ: Environment = os.environ) -> FleetConfig:
     """Build the configuration. Raises ValueError that names the bad or missing variable."""
     return FleetConfig(
         control_url=url(environ, "PENSTOCK_INTERNAL_API_URL"),
-        credential=issue(secret(environ, ROOT_VARIABLE), Caller("fleet", "fleet")),
+        credential=issue(secret(environ, ROOT_VARIABLE), ServiceIdentity("fleet", "fleet")),
         callers=callers_of(environ),
         host=text(environ, "PENSTOCK_FLEET_HOST", "127.0.0.1"),
         port=whole_number(environ, "PENSTOCK_FLEET_PORT", 8704, PORT_MAX),

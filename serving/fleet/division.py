@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heapreplace
 from math import ceil, floor
 from typing import NamedTuple
 
-from serving.contract.demand import DeploymentDemand, OrganizationDemand
+from serving.contract.slot_shares import DeploymentDemand, OrganizationDemand
 from serving.contract.tiers import (
     DEFAULT_GUARANTEES,
     URGENT,

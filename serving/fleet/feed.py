@@ -5,7 +5,7 @@ from collections import deque
 
 import msgspec
 
-from serving.contract.feed import DELETED, Change, Page
+from serving.contract.feed import DELETED, FeedChange, FeedPage
 from serving.contract.replica import ReplicaRecord
 
 CHANGES_KEPT = 1_000
@@ -23,7 +23,7 @@ class ReplicaFeed:
         self.version = version
         self.lineage = lineage
         self._records: dict[str, ReplicaRecord] = {}
-        self._changes: deque[Change] = deque(maxlen=CHANGES_KEPT)
+        self._changes: deque[FeedChange] = deque(maxlen=CHANGES_KEPT)
         self._oldest_answerable = version
         self._news = asyncio.Event()
 
@@ -46,7 +46,7 @@ class ReplicaFeed:
         if self._records.pop(replica_id, None) is not None:
             self._append(replica_id, DELETED)
 
-    async def page(self, after: int, lineage: str | None, *, wait_seconds: float) -> Page:
+    async def page(self, after: int, lineage: str | None, *, wait_seconds: float) -> FeedPage:
         """Return what came after version `after` of a lineage (None: of any), waiting for news
         when there is none yet."""
         is_ours = lineage in (None, self.lineage)
@@ -56,23 +56,23 @@ class ReplicaFeed:
                 async with asyncio.timeout(wait_seconds):
                     await news.wait()
             except TimeoutError:
-                return Page(self.version, False, (), self.lineage)
+                return FeedPage(self.version, False, (), self.lineage)
         if is_ours and self._oldest_answerable <= after <= self.version:
             changes = tuple(change for change in self._changes if change.version > after)
-            return Page(self.version, False, changes, self.lineage)
+            return FeedPage(self.version, False, changes, self.lineage)
         return self._snapshot()
 
     def _append(self, replica_id: str, record: msgspec.Raw) -> None:
         if len(self._changes) == CHANGES_KEPT:
             self._oldest_answerable = self._changes[0].version
         self.version += 1
-        self._changes.append(Change(self.version, "replica", replica_id, record))
+        self._changes.append(FeedChange(self.version, "replica", replica_id, record))
         self._news.set()
         self._news = asyncio.Event()
 
-    def _snapshot(self) -> Page:
+    def _snapshot(self) -> FeedPage:
         changes = tuple(
-            Change(self.version, "replica", id_, msgspec.Raw(msgspec.json.encode(record)))
+            FeedChange(self.version, "replica", id_, msgspec.Raw(msgspec.json.encode(record)))
             for id_, record in self._records.items()
         )
-        return Page(self.version, True, changes, self.lineage)
+        return FeedPage(self.version, True, changes, self.lineage)

@@ -10,14 +10,13 @@ from typing import Literal
 import aiohttp
 import structlog
 
-from serving.contract.demand import DemandReport, Strain
 from serving.contract.ids import new_id
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
+from serving.contract.slot_shares import DemandReport, EngineLoad
 from serving.engine.engine import Engine
-from serving.feed.batch import Batch
-from serving.feed.mirror import Mirror
-from serving.feed.table import Records
+from serving.feed.changes import ChangeBatch
+from serving.feed.mirror import FeedMirror, RecordTable
 from serving.fleet.config import FleetConfig
 from serving.fleet.feed import ReplicaFeed
 from serving.fleet.launcher import free_port
@@ -62,8 +61,8 @@ class Fleet:
         self.sleepers = Sleepers(self.feed, engines)
         self.is_informed = False
         self.is_closing = False
-        self._told = Records[DeploymentRecord]()
-        self._mirror = Mirror({"deployment": self._told})
+        self._told = RecordTable[DeploymentRecord]()
+        self._mirror = FeedMirror({"deployment": self._told})
         self._deployments: dict[str, DeploymentRecord] = {}
         self._lives: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
@@ -119,12 +118,12 @@ class Fleet:
         deployment = self._deployments.get(deployment_id)
         return 0.0 if deployment is None else deployment.reserved_share
 
-    def strains(self, replica_ids: Iterable[str]) -> dict[str, Strain]:
+    def strains(self, replica_ids: Iterable[str]) -> dict[str, EngineLoad]:
         """Return how full the engines of some replicas are, of those that are at all."""
         found = {id_: self.replicas[id_].strain for id_ in replica_ids if id_ in self.replicas}
         return {id_: strain for id_, strain in found.items() if strain != NO_STRAIN}
 
-    def accept(self, batch: Batch) -> None:
+    def accept(self, batch: ChangeBatch) -> None:
         """Take in news of deployments from control, and act on them once they are whole."""
         self._mirror.apply(batch)
         if not batch.is_last:

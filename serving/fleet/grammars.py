@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 import structlog
 
-from serving.aside.bench import Bench, Late
-from serving.aside.process import Died
-from serving.aside.turns import Busy, Turns
 from serving.contract.grammar import GrammarQuestion, GrammarVerdict
 from serving.contract.records import DeploymentRecord
 from serving.engine.engine import Engine
+from serving.offload.pool import OffloadBusy, OffloadPool, OffloadTimeout, TenantSemaphore
+from serving.offload.process import WorkerDied
 from serving.verdicts import Verdicts
 
 log = structlog.get_logger(__name__)
@@ -42,7 +41,7 @@ _UNKNOWN = GrammarVerdict("unknown")
 class Loaded:
     """A judge's bench, and since when it is there."""
 
-    bench: Bench
+    bench: OffloadPool
     since: float
 
 
@@ -116,22 +115,24 @@ class Grammars:
             self._end(judge)
         await asyncio.gather(*self._ending)
 
-    async def _find_out(self, key: Key, bench: Bench, question: GrammarQuestion) -> GrammarVerdict:
+    async def _find_out(
+        self, key: Key, bench: OffloadPool, question: GrammarQuestion
+    ) -> GrammarVerdict:
         verdict = await self._ask(bench, question)
         self._verdicts.keep(key, verdict)
         return verdict
 
-    async def _ask(self, bench: Bench, question: GrammarQuestion) -> GrammarVerdict:
+    async def _ask(self, bench: OffloadPool, question: GrammarQuestion) -> GrammarVerdict:
         try:
             async with bench.process(question.organization_id) as process:
                 verdict, _ = await process.ask(question.schemas)
-        except Busy as busy:
+        except OffloadBusy as busy:
             return GrammarVerdict("busy") if busy.is_own else _UNKNOWN
-        except (Late, Died):
+        except (OffloadTimeout, WorkerDied):
             return _UNKNOWN
         return verdict
 
-    def _bench(self, judge: Judge) -> Bench | None:
+    def _bench(self, judge: Judge) -> OffloadPool | None:
         """Return the judge's bench once its first process is there; begin to start it."""
         loaded = self._judges.get(judge)
         if loaded is not None:
@@ -160,16 +161,16 @@ class Grammars:
             self._starting[judge] = asyncio.get_running_loop().create_task(self._start(judge))
 
     async def _start(self, judge: Judge) -> None:
-        turns = Turns(
+        turns = TenantSemaphore(
             JOBS_MAX,
             waiting_max=WAITING_MAX,
             waiting_of_one_max=WAITING_OF_ONE_MAX,
             wait_seconds_max=WAIT_SECONDS_MAX,
         )
-        bench = Bench(judge, turns, seconds_max=SECONDS_MAX)
+        bench = OffloadPool(judge, turns, seconds_max=SECONDS_MAX)
         try:
             await bench.warm()
-        except Died:
+        except WorkerDied:
             self._failed_at[judge] = self._clock()
             log.error("grammar_judge_failed", judge=judge, again_after_seconds=STAYS_SECONDS)
             return

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from serving.feed.follower import Follower
+from serving.feed.follower import FeedFollower
 from serving.fleet.fleet import Fleet
 from serving.fleet.report import Reporter
 from serving.fleet.shares import SlotShares
@@ -19,7 +19,7 @@ class FleetCollector(Collector):
     """Turns the fleet and its follower into metric families; ids are ours, never a tenant's."""
 
     def __init__(
-        self, fleet: Fleet, follower: Follower, reporter: Reporter, shares: SlotShares
+        self, fleet: Fleet, follower: FeedFollower, reporter: Reporter, shares: SlotShares
     ) -> None:
         self.fleet = fleet
         self.follower = follower
@@ -134,7 +134,7 @@ class FleetCollector(Collector):
 
 
 def registry_of(
-    fleet: Fleet, follower: Follower, reporter: Reporter, shares: SlotShares
+    fleet: Fleet, follower: FeedFollower, reporter: Reporter, shares: SlotShares
 ) -> CollectorRegistry:
     """Return a registry that holds this fleet's metrics."""
     registry = CollectorRegistry()

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import aiohttp
 import structlog
 
-from serving.contract.demand import Strain
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord, State
+from serving.contract.slot_shares import EngineLoad
 from serving.contract.text_guard import TextGuard
 from serving.engine.engine import Engine
 from serving.engine.probe import Tried, Vitals
@@ -22,7 +22,7 @@ from serving.fleet.loading import LoadingTurns
 from serving.fleet.log_file import LogFile
 from serving.fleet.store import StoredReplica
 
-NO_STRAIN = Strain(0, 0.0)
+NO_STRAIN = EngineLoad(0, 0.0)
 
 log = structlog.get_logger(__name__)
 
@@ -136,14 +136,14 @@ class Replica:
         )
 
     @property
-    def strain(self) -> Strain:
+    def strain(self) -> EngineLoad:
         """Return how full its engine is, coarsely; whoever waits for a grammar waits for no
         room."""
         vitals = self.vitals
         if vitals is None:
             return NO_STRAIN
         waiting = max(0, vitals.waiting - vitals.deferred)
-        return Strain(waiting, min(1.0, max(0.0, round(vitals.cache_usage, 1))))
+        return EngineLoad(waiting, min(1.0, max(0.0, round(vitals.cache_usage, 1))))
 
     @property
     def stored(self) -> StoredReplica:

@@ -8,10 +8,9 @@ from typing import Never
 
 import structlog
 
-from serving.backoff import Backoff
-from serving.contract.counters import SAMPLES_MAX, CountersReply, CountersRequest
+from serving.contract.engine_counters import SAMPLES_MAX, CountersReply, CountersRequest
 from serving.fleet.fleet import Fleet
-from serving.post import CallFailed, Calls
+from serving.internal_http import Backoff, InternalCallError, InternalHttpClient
 
 log = structlog.get_logger(__name__)
 
@@ -25,7 +24,11 @@ class Reporter:
     """Empties the fleet's samples into billing."""
 
     def __init__(
-        self, fleet: Fleet, control: Calls, *, jitter: Callable[[], float] = random.random
+        self,
+        fleet: Fleet,
+        control: InternalHttpClient,
+        *,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self.reported_count = 0
         self.failure_count = 0
@@ -48,7 +51,7 @@ class Reporter:
             try:
                 await self.report()
                 failures_in_a_row = 0
-            except CallFailed as error:
+            except InternalCallError as error:
                 failures_in_a_row += 1
                 self.failure_count += 1
                 log.warning("engine_samples_not_sent", error=str(error), in_a_row=failures_in_a_row)

@@ -11,8 +11,7 @@ import structlog
 from serving.contract.records import DeploymentRecord
 from serving.contract.tiers import DEFAULT_GUARANTEES, Guarantees
 from serving.engine.adapters import adapters
-from serving.feed.follower import Follower
-from serving.feed.source import HttpSource
+from serving.feed.follower import FeedFollower, FeedSource
 from serving.fleet.config import FleetConfig
 from serving.fleet.fleet import Fleet
 from serving.fleet.grammars import Grammars
@@ -21,7 +20,7 @@ from serving.fleet.report import Reporter
 from serving.fleet.server import FleetServer
 from serving.fleet.shares import GRACE_SECONDS, SlotShares
 from serving.fleet.store import Store
-from serving.post import CallFailed, Calls
+from serving.internal_http import InternalCallError, InternalHttpClient
 
 log = structlog.get_logger(__name__)
 
@@ -46,9 +45,9 @@ async def run(config: FleetConfig) -> None:
     async with aiohttp.ClientSession(connector=connector) as session:
         fleet = Fleet(config, engines, store, session)
         internal_url = f"{config.control_url}/internal/v1"
-        source = HttpSource(session, f"{internal_url}/feed", config.credential, kinds=KINDS)
-        follower = Follower(source, KINDS)
-        reporter = Reporter(fleet, Calls(session, internal_url, config.credential))
+        source = FeedSource(session, f"{internal_url}/feed", config.credential, kinds=KINDS)
+        follower = FeedFollower(source, KINDS)
+        reporter = Reporter(fleet, InternalHttpClient(session, internal_url, config.credential))
         grammars = Grammars(engines, judges_max=config.grammar_judges_max)
         # A reader must never see a fleet that has not yet adopted its replicas.
         fleet.adopt(stored)
@@ -62,7 +61,7 @@ async def run(config: FleetConfig) -> None:
         await grammars.close()
         await fleet.close()
         # The replicas' last samples: what control does not take now, the next start sends.
-        with suppress(CallFailed):
+        with suppress(InternalCallError):
             await reporter.report()
         await server.stop()
     store.close()
@@ -80,7 +79,7 @@ def slot_shares(fleet: Fleet, guarantees: Guarantees = DEFAULT_GUARANTEES) -> Sl
 
 
 async def _until_stopped(
-    fleet: Fleet, follower: Follower, reporter: Reporter, grammars: Grammars
+    fleet: Fleet, follower: FeedFollower, reporter: Reporter, grammars: Grammars
 ) -> None:
     """Follow, reconcile and report until a signal comes; an error in any ends the fleet aloud."""
     loop = asyncio.get_running_loop()
@@ -102,7 +101,7 @@ async def _until_stopped(
             raise outcome
 
 
-async def _follow(fleet: Fleet, follower: Follower, grammars: Grammars) -> None:
+async def _follow(fleet: Fleet, follower: FeedFollower, grammars: Grammars) -> None:
     async for batch in follower.batches():
         fleet.accept(batch)
         if batch.is_last:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from serving.contract.counters import EngineSample
+from serving.contract.engine_counters import EngineSample
 from serving.fleet.disk import Disk, replace_file
 from serving.fleet.replica import Replica
 from serving.fleet.store import read_file

@@ -8,9 +8,9 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
 from serving.contract.codec import ContractError, decode, encode
-from serving.contract.credential import Caller, Callers, Role
-from serving.contract.demand import DemandReport
+from serving.contract.credential import Role, ServiceAuthenticator, ServiceIdentity
 from serving.contract.grammar import SCHEMAS_BYTES_MAX, GrammarQuestion
+from serving.contract.slot_shares import DemandReport
 from serving.contract.units import INT64_MAX
 from serving.fleet.fleet import Fleet
 from serving.fleet.grammars import Grammars
@@ -32,7 +32,7 @@ class FleetServer:
         self,
         fleet: Fleet,
         registry: CollectorRegistry,
-        callers: Callers,
+        callers: ServiceAuthenticator,
         grammars: Grammars,
         shares: SlotShares,
         *,
@@ -113,7 +113,7 @@ class FleetServer:
             headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 
-    def _must_be(self, request: web.Request, *roles: Role) -> Caller:
+    def _must_be(self, request: web.Request, *roles: Role) -> ServiceIdentity:
         """Return who asks. Raises HTTPUnauthorized unless it shows a credential of such a role."""
         caller = self.callers.find(request.headers.get("authorization", ""))
         if caller is None or caller.role not in roles:

@@ -10,7 +10,7 @@ that was not heard of for five seconds and lives on.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from serving.contract.demand import DemandReport, DeploymentDemand, ShareReply
+from serving.contract.slot_shares import DemandReport, DeploymentDemand, SlotSharesReply
 from serving.contract.tiers import DEFAULT_GUARANTEES, Guarantees
 from serving.contract.units import Tier
 from serving.fleet import division
@@ -91,7 +91,7 @@ class SlotShares:
             del self._names[next(id_ for id_ in self._names if id_ not in self.gateways)]
         return name
 
-    def report(self, report: DemandReport, slots: Slots, now: float) -> ShareReply:
+    def report(self, report: DemandReport, slots: Slots, now: float) -> SlotSharesReply:
         """Take in what a gateway has to do, and return what it may take from now on."""
         self.forget_silent(now)
         known = self.gateways.get(report.gateway_id)
@@ -125,10 +125,10 @@ class SlotShares:
         """Return how many slots of a replica are taken, or may be at any moment."""
         return sum(gateway.may_run.get(replica_id, 0) for gateway in self.gateways.values())
 
-    def _empty_reply(self) -> ShareReply:
-        return ShareReply(self.epoch, {}, live_gateway_count=max(1, len(self.gateways)))
+    def _empty_reply(self) -> SlotSharesReply:
+        return SlotSharesReply(self.epoch, {}, live_gateway_count=max(1, len(self.gateways)))
 
-    def _reply(self, report: DemandReport, slots: Slots, now: float) -> ShareReply:
+    def _reply(self, report: DemandReport, slots: Slots, now: float) -> SlotSharesReply:
         gateway = self.gateways[report.gateway_id]
         shares: dict[str, int] = {}
         parts: dict[str, dict[str, float]] = {}
@@ -156,7 +156,7 @@ class SlotShares:
             by_tier = self._divisions[deployment_id].by_tier
             if kept := division.tier_parts(by_tier, report.gateway_id, demand):
                 tiers[deployment_id] = kept
-        return ShareReply(
+        return SlotSharesReply(
             *(self.epoch, shares, parts, len(self.gateways)),
             tiers=tiers,
             guarantees=dict(self._guarantees),

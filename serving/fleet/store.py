@@ -14,10 +14,10 @@ from serving.contract.records import DeploymentRecord
 from serving.contract.replica import State
 from serving.contract.text_guard import TextGuard
 from serving.contract.units import At
+from serving.file_lock import FileLock
 from serving.fleet.counted import NOTHING, Counted, Counters
 from serving.fleet.disk import Disk, replace_file
 from serving.fleet.group import Member
-from serving.lock import Lock
 
 log = structlog.get_logger(__name__)
 
@@ -66,7 +66,7 @@ class Store:
         self.directory = directory
         self.path = directory / "fleet.json"
         self.disk = Disk()
-        self._lock: Lock | None = None
+        self._lock: FileLock | None = None
         self._asked = b""
         """What is on disk, or on its way there."""
         self._saved: Future[bool] = Future()
@@ -76,7 +76,7 @@ class Store:
     def open(self) -> StoredFleet:
         """Lock the directory and return what was stored. Raises InUse, and OSError."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._lock = Lock(self.directory / "lock")
+        self._lock = FileLock(self.directory / "lock")
         return read_file(self.path, StoredFleet, default=StoredFleet())
 
     def save(self, fleet: StoredFleet) -> Future[bool]:

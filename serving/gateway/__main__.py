@@ -15,13 +15,13 @@ import structlog
 import uvicorn
 import uvloop
 
-from serving import logs
+from serving import telemetry
 from serving.config import GatewayConfig
 from serving.contract.environment import ConfigError
+from serving.file_lock import FileLocked
 from serving.gateway.connections import Connections
 from serving.gateway.gateway import Gateway, build
 from serving.gateway.protocol import bounded
-from serving.lock import InUse
 from serving.redis_client import unsupported_version
 
 log = structlog.get_logger(__name__)
@@ -139,12 +139,12 @@ def main() -> None:
         sys.exit(f"gateway: {error}")
     if config.redis_url is not None and (words := unsupported_version(config.redis_url)):
         sys.exit(f"gateway: REDIS_URL {words}")
-    logs.configure(config.log_format)
+    telemetry.configure(config.log_format)
     try:
         uvloop.run(serve(config))
     except ConfigError as error:
         sys.exit(f"gateway: {error}")
-    except (sqlite3.Error, InUse) as error:
+    except (sqlite3.Error, FileLocked) as error:
         sys.exit(f"gateway: cannot use the journal in {config.directory}: {error}")
 
 

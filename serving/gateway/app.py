@@ -40,7 +40,7 @@ from serving.gateway.preparing.preparation import Preparation, body_bytes_max
 from serving.gateway.principals import Principal
 from serving.gateway.rates import Rates
 from serving.limits.limiter import Reservation
-from serving.telemetry import Attributes, Trace, valid_traceparent
+from serving.telemetry import Attributes, RequestTrace, valid_traceparent
 from serving.usage.meter import Metered
 
 log = structlog.get_logger(__name__)
@@ -255,7 +255,7 @@ class App:
         conversation: Conversation,
         principal: Principal,
         job: Job,
-        trace: Trace,
+        trace: RequestTrace,
         turn: Turn | None,
     ) -> Exchange:
         # Nothing may disagree with the time in the event's id: its day and its budgets' periods.
@@ -275,7 +275,7 @@ class App:
             turn=turn,
         )
 
-    def _begin_trace(self, conversation: Conversation, job: Job) -> Trace:
+    def _begin_trace(self, conversation: Conversation, job: Job) -> RequestTrace:
         operation = OPERATION_NAMES[job.work.operation]
         return self.means.tracing.begin(
             f"{operation} {job.model.public_id}",

@@ -28,7 +28,7 @@ from serving.gateway.interrupts import Interrupts
 from serving.gateway.places import deployment_of
 from serving.gateway.relay import Relay
 from serving.pool.slot import Slot
-from serving.telemetry import Trace
+from serving.telemetry import RequestTrace
 
 ENGINE_SILENT = frozenset({"first_byte", "gap"})
 
@@ -42,7 +42,7 @@ class Asked(msgspec.Struct, frozen=True):
     interrupts: Interrupts
     job: Job
     admitted: Admitted
-    trace: Trace
+    trace: RequestTrace
     observe_gap: Callable[[float], None]
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from serving.contract.api_key import digest, is_well_formed
 from serving.contract.client_address import Address, is_in
-from serving.contract.key import digest, is_well_formed
 from serving.gateway.directory import Directory
 from serving.gateway.errors import Forbidden, Suspended, Unauthorized, Unavailable
 from serving.gateway.principals import Principal

@@ -4,13 +4,12 @@ from collections.abc import Callable, Iterator
 
 from serving.contract.records import (
     ContractPriceRecord,
-    FleetSizeRecord,
-    LimitTierRecord,
+    GatewayCountRecord,
     PriceRecord,
+    UsageTierRecord,
 )
-from serving.feed.batch import Batch
-from serving.feed.mirror import Mirror
-from serving.feed.table import Records
+from serving.feed.changes import ChangeBatch
+from serving.feed.mirror import FeedMirror, RecordTable
 from serving.gateway.offers import Offers
 from serving.gateway.price_list import PriceList
 from serving.gateway.principals import Principals
@@ -24,26 +23,26 @@ class Directory:
     def __init__(self, salt_secret: str, *, make_pool: Callable[[str], Pool] = Pool) -> None:
         self.is_whole = False
         """Whether a key that is not here is no key: false before the first page of the feed."""
-        self._fleet_sizes = Records[FleetSizeRecord]()
-        self._limit_tiers = Records[LimitTierRecord]()
+        self._fleet_sizes = RecordTable[GatewayCountRecord]()
+        self._limit_tiers = RecordTable[UsageTierRecord]()
         self._principals = Principals(salt_secret)
         self._offers = Offers()
         self._running = Running(make_pool)
         self._prices = PriceList()
-        self.mirror = Mirror(
+        self.mirror = FeedMirror(
             {
                 "organization": self._principals.organizations,
                 "project": self._principals.projects,
                 "api_key": self._principals.keys,
                 "model": self._offers.models,
                 "deployment": self._running.deployments,
-                "price": Records[PriceRecord](self._prices.replace),
-                "contract_price": Records[ContractPriceRecord](self._prices.replace),
+                "price": RecordTable[PriceRecord](self._prices.replace),
+                "contract_price": RecordTable[ContractPriceRecord](self._prices.replace),
                 "fleet_size": self._fleet_sizes,
                 "limit_tier": self._limit_tiers,
             }
         )
-        self.replicas = Mirror({"replica": self._running.replicas})
+        self.replicas = FeedMirror({"replica": self._running.replicas})
         self.pools = self._running.pools
         # What is asked is answered by the part that knows.
         self.principal = self._principals.find
@@ -71,19 +70,19 @@ class Directory:
         sizes = (size.live_gateway_count for size in self._fleet_sizes.all())
         return max(1, max(sizes, default=1))
 
-    def apply(self, batch: Batch) -> None:
+    def apply(self, batch: ChangeBatch) -> None:
         """Take in a batch of control's feed."""
         for _ in self.applying(batch):
             pass
 
-    def applying(self, batch: Batch) -> Iterator[None]:
+    def applying(self, batch: ChangeBatch) -> Iterator[None]:
         """Take in a batch of control's feed, pausing where it looks at everything."""
         yield from self.mirror.applying(batch)
         if batch.is_last:
             self.is_whole = not batch.is_partial
             self._principals.is_open = True
 
-    def applying_replicas(self, batch: Batch) -> Iterator[None]:
+    def applying_replicas(self, batch: ChangeBatch) -> Iterator[None]:
         """Take in a batch of the fleet's feed, pausing where it looks at everything."""
         yield from self.replicas.applying(batch)
         self._running.tell_pools()

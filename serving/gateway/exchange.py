@@ -36,7 +36,7 @@ from serving.gateway.relay import Relay
 from serving.limits.limiter import Reservation
 from serving.pool.errors import PoolError
 from serving.pool.retries import OrganizationRetryBudgets
-from serving.telemetry import Trace, Tracing
+from serving.telemetry import RequestTrace, RequestTracing
 from serving.usage.journal import Journal
 from serving.usage.meter import Metered, Timings, make_event, price_of
 from serving.usage.writer import JournalUnavailable
@@ -53,7 +53,7 @@ class Means:
     journal: Journal
     metrics: Metrics
     retries: OrganizationRetryBudgets
-    tracing: Tracing
+    tracing: RequestTracing
     lingering: Lingering
 
 
@@ -68,7 +68,7 @@ class Exchange:
         job: Job,
         admitted: Admitted,
         metered: Metered,
-        trace: Trace,
+        trace: RequestTrace,
         turn: Turn | None = None,
     ) -> None:
         self._means = means

@@ -19,7 +19,7 @@ from serving.contract.ids import moment_of
 from serving.gateway.conversation import Conversation
 from serving.gateway.errors import ApiError
 from serving.gateway.principals import Principal
-from serving.post import CallFailed
+from serving.internal_http import InternalCallError
 from serving.usage.internal import InternalApi
 
 log = structlog.get_logger(__name__)
@@ -63,7 +63,7 @@ class FailedRequestLog:
             try:
                 await self.send()
                 self._is_heard = True
-            except CallFailed as error:
+            except InternalCallError as error:
                 if self._is_heard:
                     log.warning("failed_requests_not_heard", error=str(error))
                 self._is_heard = False
@@ -76,7 +76,7 @@ class FailedRequestLog:
         record = FailedRequests(self._gateway_id, rows, skipped)
         try:
             await self._api.post("failed-requests", record, StoredCount, CALL_SECONDS)
-        except CallFailed as error:
+        except InternalCallError as error:
             if error.status not in NOT_STORED:
                 self._forget(len(rows))
                 self._skipped += len(rows)

@@ -9,10 +9,9 @@ import msgspec
 
 from serving.contract.feed import RECORD_OF_KIND
 from serving.contract.replica import ReplicaRecord
-from serving.feed.batch import Batch, Kinds
-from serving.feed.follower import Follower
-from serving.feed.mirror import Mirror
-from serving.feed.source import Fetch
+from serving.feed.changes import ChangeBatch, Kinds
+from serving.feed.follower import FeedFollower, Fetch
+from serving.feed.mirror import FeedMirror
 from serving.gateway.directory import Directory
 from serving.gateway.keeping import Keeper
 from serving.gateway.state import StateFile
@@ -32,11 +31,11 @@ class FollowedFeed:
         fetch: Fetch,
         kinds: Kinds,
         path: Path,
-        mirror: Mirror,
-        applying: Callable[[Batch], Iterator[None]],
+        mirror: FeedMirror,
+        applying: Callable[[ChangeBatch], Iterator[None]],
     ) -> None:
         self.mirror = mirror
-        self.follower = Follower(fetch, kinds)
+        self.follower = FeedFollower(fetch, kinds)
         self._file = StateFile(path, kinds)
         self.keeper = Keeper(self._file, self.follower.start_over)
         self._applying = applying
@@ -75,7 +74,7 @@ class FollowedFeed:
         """Let others use the file."""
         await self.keeper.close()
 
-    async def _take(self, batch: Batch) -> None:
+    async def _take(self, batch: ChangeBatch) -> None:
         await asyncio.sleep(0)  # to read the batch took a turn of its own
         began = time.monotonic()
         for _ in self._applying(batch):

@@ -10,7 +10,7 @@ from serving.config import GatewayConfig
 from serving.contract.client_address import UnknownProxy
 from serving.engine.transport.client import Client
 from serving.engine.transport.tls import open_session
-from serving.feed.source import HttpSource
+from serving.feed.follower import FeedSource
 from serving.gateway import descriptors, memory
 from serving.gateway.admission import Admission
 from serving.gateway.app import App
@@ -35,13 +35,13 @@ from serving.gateway.preparing.preparation import Preparation
 from serving.gateway.presence import Presence
 from serving.gateway.rates import Rates
 from serving.gateway.slot_shares import DemandReporter, Shares
+from serving.internal_http import InternalCallError
 from serving.limits.checks import Plans
 from serving.limits.limiter import Limiter
 from serving.limits.window import NoWindow, RedisWindow
 from serving.pool.pool import Pool
 from serving.pool.pressure import ALL_TOKENS_MAX, Pressure
 from serving.pool.retries import OrganizationRetryBudgets
-from serving.post import CallFailed
 from serving.telemetry import open_tracing
 from serving.usage import left_credential
 from serving.usage.billing import Billing
@@ -68,7 +68,7 @@ LEFT_FOR_NEXT_LIFE = (
     ShipmentFailed,
     JournalUnavailable,
     BillingUnreachable,
-    CallFailed,
+    InternalCallError,
     TimeoutError,
 )
 """What keeps a gateway from handing over what its journal holds."""
@@ -200,8 +200,8 @@ class Gateway:
     def _feeds(self, config: GatewayConfig) -> tuple[FollowedFeed, FollowedFeed]:
         credential, folder = config.credential, config.directory
         feed_url = f"{config.control_url}/internal/v1/feed"
-        control = HttpSource(self.session, feed_url, credential)
-        fleet = HttpSource(self.session, f"{config.fleet_url}/replicas", credential)
+        control = FeedSource(self.session, feed_url, credential)
+        fleet = FeedSource(self.session, f"{config.fleet_url}/replicas", credential)
         return (
             control_feed(control, folder / "feed.sqlite3", self.directory),
             replica_feed(fleet, folder / "replicas.sqlite3", self.directory),
@@ -282,7 +282,7 @@ class Gateway:
         except LEFT_FOR_NEXT_LIFE as error:
             # The journal keeps the events, and the next life returns the leases.
             log.warning("usage_left_in_journal", rows=self.journal.done_rows, error=str(error))
-        with suppress(CallFailed, TimeoutError):
+        with suppress(InternalCallError, TimeoutError):
             async with asyncio.timeout(LAST_REPORT_SECONDS):
                 await self.failed_requests.send()
         await self.journal.close()

@@ -14,7 +14,7 @@ from serving.contract.records import DeploymentRecord
 from serving.engine.work import Grammars
 from serving.gateway.dialects.decode import invalid
 from serving.gateway.errors import BadRequest, Unavailable
-from serving.post import CallFailed, Calls
+from serving.internal_http import InternalCallError, InternalHttpClient
 from serving.verdicts import Verdicts
 
 log = structlog.get_logger(__name__)
@@ -37,7 +37,7 @@ class GrammarCheck:
     def __init__(self, session: aiohttp.ClientSession, fleet_url: str, credential: str) -> None:
         self.unchecked_count = 0
         self.unknown_count = 0
-        self._fleet = Calls(session, fleet_url, credential)
+        self._fleet = InternalHttpClient(session, fleet_url, credential)
         self._verdicts = Verdicts[Key](KEEP_SECONDS)
         self._away_until = 0.0
 
@@ -75,7 +75,7 @@ class GrammarCheck:
         question = GrammarQuestion(organization_id, deployment.deployment_id, grammars.schemas)
         try:
             return await self._fleet.post("grammars", question, GrammarVerdict, ASK_SECONDS)
-        except CallFailed as error:
+        except InternalCallError as error:
             self._away_until = time.monotonic() + AWAY_SECONDS
             log.warning("grammars_unknown", error=str(error))
             return GrammarVerdict("unknown")

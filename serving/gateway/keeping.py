@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import structlog
 
-from serving.feed.batch import Batch
+from serving.feed.changes import ChangeBatch
 from serving.gateway.state import StateFile
 from serving.usage.journal_file import is_damage
 
@@ -40,15 +40,15 @@ class Keeper:
         self._file = file
         self._on_lost = on_lost
         self._thread = ThreadPoolExecutor(1, "state")
-        self._queue: asyncio.Queue[Batch] = asyncio.Queue(QUEUED_MAX)
-        self._unsaved: deque[Batch] = deque()
+        self._queue: asyncio.Queue[ChangeBatch] = asyncio.Queue(QUEUED_MAX)
+        self._unsaved: deque[ChangeBatch] = deque()
         self._written_count = 0
         """How many of these are in the transaction under way."""
         self._is_cut = False
         """Whether some of that transaction are not among them any more."""
         self._is_failing = self._is_behind = self._awaits_snapshot = False
 
-    async def keep(self, batch: Batch) -> None:
+    async def keep(self, batch: ChangeBatch) -> None:
         """Hand over a batch that is in force; wait for the disk only while it works."""
         if not self._is_failing:
             await self._queue.put(batch)
@@ -76,25 +76,25 @@ class Keeper:
         await asyncio.to_thread(self._thread.shutdown)
         self._file.close()
 
-    def _add(self, batch: Batch) -> None:
+    def _add(self, batch: ChangeBatch) -> None:
         if self._awaits_snapshot and not (batch.snapshot and batch.is_first):
             return
         self._awaits_snapshot = False
         self._unsaved.append(batch)
 
-    def _next(self) -> list[Batch]:
+    def _next(self) -> list[ChangeBatch]:
         """Return what waits to be written, of one version at most: to hand over batches one by one
         takes the loop as long as to take one in."""
         while not self._queue.empty():
             self._add(self._queue.get_nowait())
-        batches: list[Batch] = []
+        batches: list[ChangeBatch] = []
         for batch in islice(self._unsaved, self._written_count, None):
             if batches and (batch.is_first or batches[-1].is_last):
                 break
             batches.append(batch)
         return batches
 
-    async def _write(self, batches: list[Batch]) -> None:
+    async def _write(self, batches: list[ChangeBatch]) -> None:
         if batches[0].is_first:
             self._drop_written()  # of a snapshot that was begun anew
         is_durable = await self._do(partial(self._file.write, batches))

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator
 import msgspec
 from msgspec import UNSET
 
-from serving.contract.records import ApiKeyRecord, OldSecret
-from serving.feed.packed_map import PackedMap
-from serving.feed.packed_records import PLACE_BYTES, Packing, place_of
+from serving.contract.records import ApiKeyRecord, PreviousSecretRecord
+from serving.feed.packed_table import PLACE_BYTES, PackedMap, RecordPacker, place_of
 
 DIGEST_BYTES = 32
 
@@ -18,7 +17,7 @@ class Keys:
     An old secret stands for the same key, as one that expires when the secret ends."""
 
     def __init__(self, changing: Callable[[str], None]) -> None:
-        self._packing = Packing(ApiKeyRecord, "digest", "old_secrets")
+        self._packing = RecordPacker(ApiKeyRecord, "digest", "old_secrets")
         self._keys = PackedMap(DIGEST_BYTES)
         self._digests = PackedMap(PLACE_BYTES)
         """By the places of the keys' ids: of each key's secret, then of its old ones."""
@@ -88,7 +87,7 @@ def _opened_by(record: ApiKeyRecord) -> list[tuple[bytes, ApiKeyRecord]]:
     return [own, *((bytes.fromhex(one.digest), _until(record, one)) for one in old)]
 
 
-def _until(record: ApiKeyRecord, secret: OldSecret) -> ApiKeyRecord:
+def _until(record: ApiKeyRecord, secret: PreviousSecretRecord) -> ApiKeyRecord:
     ends = [secret.ends_at, *([record.expires_at] if record.expires_at else [])]
     return msgspec.structs.replace(record, expires_at=min(ends))
 

@@ -1,14 +1,14 @@
 """What customers may name: the models of the change feed."""
 
 from serving.contract.records import ModelRecord
-from serving.feed.table import Records
+from serving.feed.mirror import RecordTable
 
 
 class Offers:
     """Variants by each name that they answer to."""
 
     def __init__(self) -> None:
-        self.models = Records[ModelRecord](self._changed)
+        self.models = RecordTable[ModelRecord](self._changed)
         self.request_tokens_max = 0
         """Of all models: what bounds a body before it is known which model it names."""
         self._names: dict[str, ModelRecord] = {}

@@ -5,10 +5,10 @@ import asyncio
 
 import structlog
 
-from serving.contract import presence
-from serving.contract.presence import BEAT_SECONDS
-from serving.contract.records import FleetSizeRecord
-from serving.post import CallFailed
+from serving.contract import limits
+from serving.contract.limits import BEAT_SECONDS
+from serving.contract.records import GatewayCountRecord
+from serving.internal_http import InternalCallError
 from serving.usage.internal import InternalApi
 
 log = structlog.get_logger(__name__)
@@ -30,7 +30,7 @@ class Presence:
             try:
                 await self._tell(is_leaving=False)
                 self._is_heard = True
-            except CallFailed as error:
+            except InternalCallError as error:
                 if self._is_heard:
                     log.warning("presence_not_heard", error=str(error))
                 self._is_heard = False
@@ -41,5 +41,5 @@ class Presence:
         await self._tell(is_leaving=True)
 
     async def _tell(self, *, is_leaving: bool) -> None:
-        record = presence.Presence(self._gateway_id, is_leaving)
-        await self._api.post("gateways/heartbeat", record, FleetSizeRecord, CALL_SECONDS)
+        record = limits.GatewayHeartbeat(self._gateway_id, is_leaving)
+        await self._api.post("gateways/heartbeat", record, GatewayCountRecord, CALL_SECONDS)

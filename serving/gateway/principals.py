@@ -8,7 +8,7 @@ from ipaddress import ip_network
 
 from serving.contract.client_address import Network
 from serving.contract.records import ApiKeyRecord, OrganizationRecord, ProjectRecord
-from serving.feed.packed_records import PackedRecords
+from serving.feed.packed_table import PackedTable
 from serving.gateway.keys import Keys
 
 REMEMBERED_MAX = 10_000
@@ -40,8 +40,8 @@ class Principals:
     or many others were used since."""
 
     def __init__(self, salt_secret: str) -> None:
-        self.organizations = PackedRecords(OrganizationRecord, self._organization_changes)
-        self.projects = PackedRecords(ProjectRecord, self._project_changes)
+        self.organizations = PackedTable(OrganizationRecord, self._organization_changes)
+        self.projects = PackedTable(ProjectRecord, self._project_changes)
         self.keys = Keys(self._forget)
         self.is_open = False
         """Whether anybody is known: not from half of a first snapshot."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from serving.contract.records import DeploymentRecord, Timeouts
+from serving.contract.records import DeploymentRecord, DeploymentTimeouts
 from serving.contract.replica import ReplicaRecord
-from serving.feed.table import Records
+from serving.feed.mirror import RecordTable
 from serving.pool.pool import Pool
 
 
@@ -12,8 +12,8 @@ class Running:
     """Deployments by variant, dedicated ones first, and a pool for each."""
 
     def __init__(self, make_pool: Callable[[str], Pool]) -> None:
-        self.deployments = Records[DeploymentRecord](self._deployment_changed)
-        self.replicas = Records[ReplicaRecord](self._replica_changed)
+        self.deployments = RecordTable[DeploymentRecord](self._deployment_changed)
+        self.replicas = RecordTable[ReplicaRecord](self._replica_changed)
         self.pools: dict[str, Pool] = {}
         self._make_pool = make_pool
         self._deployments_of: dict[str, list[DeploymentRecord]] = {}
@@ -33,7 +33,7 @@ class Running:
     def longest_seconds(self) -> float:
         """How long the longest request may last, on any deployment."""
         known = (deployment.timeouts.total_seconds for deployment in self.deployments.all())
-        return max(known, default=Timeouts().total_seconds)
+        return max(known, default=DeploymentTimeouts().total_seconds)
 
     def runs(self, variant_id: str, organization_id: str) -> bool:
         """Tell whether a variant is meant to run for an organization, or does."""

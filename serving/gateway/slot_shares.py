@@ -12,21 +12,21 @@ from collections.abc import Callable, Mapping
 import aiohttp
 import structlog
 
-from serving.contract.demand import (
+from serving.contract.ids import new_id
+from serving.contract.replica import ReplicaRecord
+from serving.contract.slot_shares import (
     ORGANIZATIONS_MAX,
     DemandReport,
     DeploymentDemand,
-    Held,
     OrganizationDemand,
-    ShareReply,
+    ReplicaUsage,
+    SlotSharesReply,
 )
-from serving.contract.ids import new_id
-from serving.contract.replica import ReplicaRecord
 from serving.contract.tiers import DEFAULT_GUARANTEES
 from serving.contract.units import Tier
+from serving.internal_http import InternalCallError, InternalHttpClient
 from serving.pool.line import Line
 from serving.pool.pool import Pool
-from serving.post import CallFailed, Calls
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +61,7 @@ class Shares:
         where the fleet allows it, or cannot be asked."""
         return self.is_unanswered or record.replica_id in self._exceedable
 
-    def hear(self, reply: ShareReply) -> bool:
+    def hear(self, reply: SlotSharesReply) -> bool:
         """Take in an answer; tell whether any share shrank, or may be exceeded no more."""
         shrank = any(reply.shares.get(one, 0) < share for one, share in self._told.items())
         shrank |= not self._exceedable.issubset(reply.may_exceed)
@@ -87,7 +87,7 @@ class DemandReporter:
     ) -> None:
         self.failures = 0
         self._report_seconds = report_seconds
-        self._fleet = Calls(session, fleet_url, credential)
+        self._fleet = InternalHttpClient(session, fleet_url, credential)
         self._gateway_id = gateway_id
         self._shares = shares
         self._pools = pools
@@ -119,7 +119,7 @@ class DemandReporter:
         demands = {id_: demand_of(pool) for id_, pool in pools.items()}
         try:
             reply = await self._post(demands, ASK_SECONDS)
-        except CallFailed as error:
+        except InternalCallError as error:
             self._note_failure(error)
             return
         if self.failures:
@@ -136,10 +136,10 @@ class DemandReporter:
         """Give all slots back: nothing runs here any more."""
         try:
             await self._post({}, LEAVE_SECONDS, is_leaving=True)
-        except CallFailed as error:
+        except InternalCallError as error:
             log.warning("slots_left_to_time_out", error=str(error))
 
-    def _note_failure(self, error: CallFailed) -> None:
+    def _note_failure(self, error: InternalCallError) -> None:
         self.failures += 1
         if self.failures == 1:
             log.warning("fleet_divides_no_slots", error=str(error))
@@ -153,17 +153,17 @@ class DemandReporter:
 
     async def _post(
         self, demands: dict[str, DeploymentDemand], seconds: float, *, is_leaving: bool = False
-    ) -> ShareReply:
+    ) -> SlotSharesReply:
         self._number += 1
         report = DemandReport(self._gateway_id, self._number, demands, is_leaving, self._life)
-        return await self._fleet.post("demand", report, ShareReply, seconds)
+        return await self._fleet.post("demand", report, SlotSharesReply, seconds)
 
 
 def demand_of(pool: Pool) -> DeploymentDemand:
     """Return what a pool has to do, and what it holds. A tier in use for which `batch` leaves slots
     free is named without any organization too."""
     held = {
-        id_: Held(one.share, one.in_flight, one.may_exceed or one.in_flight > one.share)
+        id_: ReplicaUsage(one.share, one.in_flight, one.may_exceed or one.in_flight > one.share)
         for id_, one in pool.replicas.items()
     }
     tiers: dict[Tier, dict[str, OrganizationDemand]] = {tier: {} for tier in pool.urgent_tiers}

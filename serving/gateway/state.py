@@ -19,9 +19,9 @@ import msgspec
 import structlog
 
 from serving.contract import SCHEMA
-from serving.contract.feed import Change
-from serving.feed.batch import PART_CHANGES, Batch, Kinds, sort_out
-from serving.feed.source import BEGINNING, Place
+from serving.contract.feed import FeedChange
+from serving.feed.changes import PART_CHANGES, ChangeBatch, Kinds, sort_out
+from serving.feed.follower import BEGINNING, FeedPosition
 from serving.usage.journal_file import is_damage, set_aside
 
 log = structlog.get_logger(__name__)
@@ -78,7 +78,7 @@ class StateFile:
         self._db: sqlite3.Connection | None = None
         self._turn = self._committed_turn = 0
 
-    def read(self) -> Iterator[Batch]:
+    def read(self) -> Iterator[ChangeBatch]:
         """Yield what was written last. Without a last batch the file is damaged, set aside, and
         nothing of it to be believed."""
         try:
@@ -89,7 +89,7 @@ class StateFile:
             log.error("saved_state_unreadable", file=self.name, error=str(error))
             self._mend(error)
 
-    def write(self, batches: Sequence[Batch]) -> bool:
+    def write(self, batches: Sequence[ChangeBatch]) -> bool:
         """Write batches that follow each other, none but the last of them the last of its version;
         tell whether that is now durable. Raises sqlite3.Error and OSError."""
         try:
@@ -133,35 +133,37 @@ class StateFile:
             self._turn = self._committed_turn = 0 if written is None else written.turn
         return self._db
 
-    def _read(self, db: sqlite3.Connection, written: Written) -> Iterator[Batch]:
+    def _read(self, db: sqlite3.Connection, written: Written) -> Iterator[ChangeBatch]:
         is_rejected, is_first = False, True
         rows = db.execute(RECORDS)
         while found := rows.fetchmany(PART_CHANGES):
-            changes = [Change(0, kind, id_, msgspec.Raw(record)) for kind, id_, record in found]
-            batch = sort_out(changes, self._kinds, Batch(0, True, is_last=False, is_first=is_first))
+            changes = [FeedChange(0, kind, id_, msgspec.Raw(record)) for kind, id_, record in found]
+            batch = sort_out(
+                changes, self._kinds, ChangeBatch(0, True, is_last=False, is_first=is_first)
+            )
             yield batch
             is_rejected, is_first = is_rejected or bool(batch.rejected), False
         is_current = written.records == fingerprint(tuple(self._kinds.items()))
         if is_rejected or not is_current:
             log.error("saved_state_of_another_version", file=self.name, schema=written.schema)
-            self.place = Place(0, written.lineage)
+            self.place = FeedPosition(0, written.lineage)
         else:
-            self.place = Place(written.version, written.lineage)
-        yield Batch(
+            self.place = FeedPosition(written.version, written.lineage)
+        yield ChangeBatch(
             *(written.version, True),
             is_partial=is_rejected,
             lineage=written.lineage,
             is_first=is_first,
         )
 
-    def _begin(self, db: sqlite3.Connection, batch: Batch) -> None:
+    def _begin(self, db: sqlite3.Connection, batch: ChangeBatch) -> None:
         if batch.is_first and db.in_transaction:
             db.execute("ROLLBACK")  # of a snapshot that was begun anew
         if not db.in_transaction:
             db.execute("BEGIN IMMEDIATE")
             self._turn = self._committed_turn + batch.snapshot
 
-    def _commit(self, db: sqlite3.Connection, batch: Batch) -> None:
+    def _commit(self, db: sqlite3.Connection, batch: ChangeBatch) -> None:
         if batch.snapshot:
             db.execute(DELETE_STALE, [self._turn])
         known = fingerprint(tuple(self._kinds.items()))
@@ -169,7 +171,7 @@ class StateFile:
         db.execute("COMMIT")
         self._committed_turn = self._turn
 
-    def _put(self, db: sqlite3.Connection, batch: Batch) -> None:
+    def _put(self, db: sqlite3.Connection, batch: ChangeBatch) -> None:
         last = {(update.kind, update.id): bytes(update.raw) for update in batch.updates}
         gone = [key for key, record in last.items() if record == DELETED]
         put = [(*key, record, self._turn) for key, record in last.items() if record != DELETED]

@@ -8,11 +8,11 @@ from typing import Literal
 from serving.contract.limits import Measure, count_name
 from serving.contract.records import (
     ApiKeyRecord,
-    Limits,
-    LimitTierRecord,
-    ModelLimits,
+    ModelRateLimits,
     OrganizationRecord,
     ProjectRecord,
+    RateLimitSettings,
+    UsageTierRecord,
 )
 
 PLANS_MAX = 65_536
@@ -46,13 +46,13 @@ class Plan:
         return self._of_models.get(model_id, self.base)
 
 
-Sources = tuple[ApiKeyRecord, ProjectRecord, OrganizationRecord, LimitTierRecord | None]
+Sources = tuple[ApiKeyRecord, ProjectRecord, OrganizationRecord, UsageTierRecord | None]
 
 
 class Plans:
     """The plans of all callers; `tier` finds the records of limit tiers."""
 
-    def __init__(self, tier: Callable[[str], LimitTierRecord | None]) -> None:
+    def __init__(self, tier: Callable[[str], UsageTierRecord | None]) -> None:
         self._tier = tier
         self._known: dict[str, tuple[Sources, Plan | None]] = {}
 
@@ -79,7 +79,7 @@ def make_plan(
     key: ApiKeyRecord,
     project: ProjectRecord,
     organization: OrganizationRecord,
-    tier: LimitTierRecord | None,
+    tier: UsageTierRecord | None,
 ) -> Plan | None:
     """Return what the records say together; None where nothing is limited."""
     mine, by_model = limits_of(organization, tier)
@@ -98,21 +98,21 @@ def make_plan(
 
 
 def limits_of(
-    organization: OrganizationRecord, tier: LimitTierRecord | None
-) -> tuple[Limits, dict[str, Limits]]:
+    organization: OrganizationRecord, tier: UsageTierRecord | None
+) -> tuple[RateLimitSettings, dict[str, RateLimitSettings]]:
     """Return an organization's limits, on all models and by model: its own before its tier's."""
-    listed = Limits() if tier is None else tier.limits
+    listed = RateLimitSettings() if tier is None else tier.limits
     by_model = _by_model(() if tier is None else tier.model_limits)
     own = organization.own_limits
     return (listed if own is None else own), by_model | _by_model(organization.own_model_limits)
 
 
-def _by_model(rows: Iterable[ModelLimits]) -> dict[str, Limits]:
+def _by_model(rows: Iterable[ModelRateLimits]) -> dict[str, RateLimitSettings]:
     return {row.model_id: row.limits for row in rows}
 
 
 def _checks(
-    owner: Owner, owner_id: str, limits: Limits, model_id: str | None = None
+    owner: Owner, owner_id: str, limits: RateLimitSettings, model_id: str | None = None
 ) -> Iterable[Check]:
     wanted: tuple[tuple[Measure, int | None], ...] = (
         ("requests", limits.requests_per_minute),

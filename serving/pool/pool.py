@@ -5,11 +5,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import reduce
 
-from serving.contract.capabilities import ISOLATING, NO_PREFIX_CACHE
-from serving.contract.demand import Strain
 from serving.contract.prompt import TEMPLATE_TOKENS_MAX, PromptBound, growth_of
 from serving.contract.records import DeploymentRecord
-from serving.contract.replica import ReplicaRecord
+from serving.contract.replica import ISOLATING, NO_PREFIX_CACHE, ReplicaRecord
+from serving.contract.slot_shares import EngineLoad
 from serving.contract.tiers import DEFAULT_GUARANTEES, URGENT, Guarantees, reserved_slots
 from serving.contract.units import Tier
 from serving.pool.errors import NoReplica, NoSpare, Quarantined
@@ -228,7 +227,7 @@ class Pool:
         self.queue.set_shares(guarantees or DEFAULT_GUARANTEES, tiers or {})
         self.call()
 
-    def set_strains(self, strains: Mapping[str, Strain]) -> None:
+    def set_strains(self, strains: Mapping[str, EngineLoad]) -> None:
         """Take in how full engines are; of one that is not named nothing is known."""
         for replica_id, replica in self.replicas.items():
             strain = strains.get(replica_id)

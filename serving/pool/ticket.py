@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from serving.contract.price import Meters
+from serving.contract.price import MeterPrices
 from serving.contract.units import Tier
 from serving.engine.usage import Tokens
 from serving.pool.prefixes import Blocks
@@ -17,7 +17,7 @@ class Rates:
     output: float = 4.0
 
     @classmethod
-    def of(cls, meters: Meters) -> "Rates":
+    def of(cls, meters: MeterPrices) -> "Rates":
         """Return them by what tokens are sold at; where input is free, the usual ones."""
         if not meters.input_nanos:
             return cls()

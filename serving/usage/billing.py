@@ -2,7 +2,7 @@
 
 from serving.contract.lease import LeaseReply, LeaseRequest
 from serving.contract.usage import UsageBatch, UsageReceipt
-from serving.post import CallFailed
+from serving.internal_http import InternalCallError
 from serving.usage.internal import InternalApi
 from serving.usage.ship import ShipmentFailed
 from serving.usage.treasury import BillingUnreachable
@@ -21,12 +21,12 @@ class Billing:
         """Exchange asks and returns for answers and recalls. Raises BillingUnreachable."""
         try:
             return await self._api.post("leases", request, LeaseReply, LEASE_SECONDS)
-        except CallFailed as error:
+        except InternalCallError as error:
             raise BillingUnreachable(str(error)) from error
 
     async def usage_events(self, batch: UsageBatch) -> UsageReceipt:
         """Hand a batch over. Raises ShipmentFailed."""
         try:
             return await self._api.post("usage-events", batch, UsageReceipt, SHIP_SECONDS)
-        except CallFailed as error:
+        except InternalCallError as error:
             raise ShipmentFailed(str(error), too_big=error.status in (400, 413)) from error

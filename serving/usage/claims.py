@@ -12,17 +12,17 @@ import structlog
 
 from serving.contract.idempotency import (
     ENDINGS_MAX,
-    Claim,
-    Claimed,
+    ClaimEnding,
+    ClaimEndings,
+    ClaimEndingsReply,
+    ClaimGrant,
     ClaimReply,
-    Ending,
-    Endings,
-    EndingsReply,
-    KeepAnswer,
-    KeepReply,
+    IdempotencyClaim,
+    StoreResponse,
+    StoreResponseReply,
     Verdict,
 )
-from serving.post import CallFailed
+from serving.internal_http import InternalCallError
 from serving.usage.internal import InternalApi
 from serving.usage.journal import Journal
 
@@ -48,7 +48,7 @@ class Claims:
     def __init__(self, api: InternalApi, journal: Journal) -> None:
         self._api = api
         self._journal = journal
-        self._untold: dict[Ending, asyncio.Future[None]] = {}
+        self._untold: dict[ClaimEnding, asyncio.Future[None]] = {}
         self._has_news = asyncio.Event()
         for ending in journal.left_claims:
             self.end(ending)
@@ -58,28 +58,28 @@ class Claims:
         """How many endings control has yet to hear of."""
         return len(self._untold)
 
-    async def claim(self, claim: Claim) -> Verdict:
+    async def claim(self, claim: IdempotencyClaim) -> Verdict:
         """Ask to be the one request of a key. Raises NobodyKnows, and JournalUnavailable."""
         await self._journal.note_claim(claim.event_id, claim.organization_id)
         try:
             reply = await self._api.post(CLAIMS, claim, ClaimReply, CLAIM_SECONDS)
-        except CallFailed as error:
+        except InternalCallError as error:
             log.warning("idempotency_key_not_claimed", error=str(error))
-            self.end(Ending(claim.organization_id, claim.event_id, is_completed=False))
+            self.end(ClaimEnding(claim.organization_id, claim.event_id, is_completed=False))
             raise NobodyKnows from error
-        if not isinstance(reply.verdict, Claimed):
+        if not isinstance(reply.verdict, ClaimGrant):
             self._journal.forget_claims([claim.event_id])
         return reply.verdict
 
-    async def keep(self, claim: Claim, sealed: bytes | None) -> bool:
+    async def keep(self, claim: IdempotencyClaim, sealed: bytes | None) -> bool:
         """Have an answer kept, and tell whether it is the one of its key. Raises NobodyKnows."""
         try:
             async with asyncio.timeout(KEEP_SECONDS):
-                return await self._keep(KeepAnswer(claim, sealed))
+                return await self._keep(StoreResponse(claim, sealed))
         except TimeoutError:
             raise NobodyKnows from None
 
-    def end(self, ending: Ending) -> asyncio.Future[None]:
+    def end(self, ending: ClaimEnding) -> asyncio.Future[None]:
         """Tell control how a claim ended; return what is done when it has heard of it."""
         if ending not in self._untold:
             self._untold[ending] = asyncio.get_running_loop().create_future()
@@ -94,7 +94,7 @@ class Claims:
             try:
                 await self.tell()
                 pause_seconds = AGAIN_SECONDS
-            except CallFailed as error:
+            except InternalCallError as error:
                 log.warning("idempotency_keys_not_ended", error=str(error))
                 await asyncio.sleep(pause_seconds)
                 pause_seconds = min(BACKOFF_MAX_SECONDS, 2 * pause_seconds)
@@ -102,20 +102,20 @@ class Claims:
     async def tell(self) -> None:
         """Tell control all there is. Raises CallFailed."""
         while page := tuple(self._untold)[:ENDINGS_MAX]:
-            await self._api.post(ENDINGS, Endings(page), EndingsReply, END_SECONDS)
+            await self._api.post(ENDINGS, ClaimEndings(page), ClaimEndingsReply, END_SECONDS)
             self._forget(page)
         self._has_news.clear()
 
-    def _forget(self, page: Iterable[Ending]) -> None:
+    def _forget(self, page: Iterable[ClaimEnding]) -> None:
         self._journal.forget_claims([ending.event_id for ending in page])
         for ending in page:
             self._untold.pop(ending).set_result(None)
 
-    async def _keep(self, answer: KeepAnswer) -> bool:
+    async def _keep(self, answer: StoreResponse) -> bool:
         while True:
             try:
-                reply = await self._api.post(ANSWERS, answer, KeepReply, KEEP_TRY_SECONDS)
+                reply = await self._api.post(ANSWERS, answer, StoreResponseReply, KEEP_TRY_SECONDS)
                 return reply.is_kept
-            except CallFailed as error:
+            except InternalCallError as error:
                 log.warning("answer_not_kept", error=str(error))
                 await asyncio.sleep(AGAIN_SECONDS)

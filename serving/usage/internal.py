@@ -4,13 +4,13 @@ import aiohttp
 import msgspec
 import structlog
 
-from serving.post import CallFailed, Calls, Record
+from serving.internal_http import InternalCallError, InternalHttpClient, Record
 from serving.usage.clock import Clock
 
 log = structlog.get_logger(__name__)
 
 
-class InternalApi(Calls):
+class InternalApi(InternalHttpClient):
     """Tells the clock what time it is at control. `clock_ahead_count` is how often control would
     not listen because of this gateway's clock."""
 
@@ -32,7 +32,7 @@ class InternalApi(Calls):
         """Return what is answered within so many seconds. Raises CallFailed."""
         try:
             return await super().post(name, record, kind, seconds)
-        except CallFailed as error:
+        except InternalCallError as error:
             if error.status == 409 and error.says.startswith("clock_ahead"):
                 self.clock_ahead_count += 1
                 log.error("clock_ahead", call=name, reason=error.says)

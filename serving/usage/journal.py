@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from serving.contract.codec import encode
-from serving.contract.idempotency import Ending
+from serving.contract.idempotency import ClaimEnding
 from serving.contract.ids import moment_of, new_id
 from serving.contract.usage import UsageEvent
 from serving.usage import kept
@@ -93,7 +93,7 @@ class Journal:
         self.left_leases: list[KnownLease] = []
         self.latest_at = 0.0
         """The latest time, in seconds since 1970, that events say which were written before."""
-        self.left_claims: list[Ending] = []
+        self.left_claims: list[ClaimEnding] = []
         """How the claims of a life before ended, of which control has yet to hear."""
         self.kept_bytes = self.unreadable_rows = 0
         try:
@@ -376,10 +376,10 @@ def _known_lineage(db: sqlite3.Connection) -> str:
     return "" if row is None else row[0]
 
 
-def _left_claims(db: sqlite3.Connection) -> Iterator[Ending]:
+def _left_claims(db: sqlite3.Connection) -> Iterator[ClaimEnding]:
     for event_id, organization_id, is_completed in db.execute("SELECT * FROM claims"):
         known = {"event_id": event_id, "organization_id": organization_id}
         try:
-            yield msgspec.convert(known | {"is_completed": bool(is_completed)}, Ending)
+            yield msgspec.convert(known | {"is_completed": bool(is_completed)}, ClaimEnding)
         except msgspec.ValidationError as error:
             log.error("journal_claim_unreadable", event_id=repr(event_id), error=str(error))

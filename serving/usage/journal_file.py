@@ -17,7 +17,7 @@ import structlog
 
 from serving.contract.codec import NOT_JSON
 from serving.contract.usage import LeaseCharge
-from serving.lock import Lock
+from serving.file_lock import FileLock
 from serving.usage import kept
 
 log = structlog.get_logger(__name__)
@@ -143,7 +143,7 @@ class JournalFile:
         """What is wrong with a file that was set aside and not yet replaced."""
         self._aside = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = Lock(path.with_name(f"{path.name}.lock"), busy_seconds)
+        self._lock = FileLock(path.with_name(f"{path.name}.lock"), busy_seconds)
         self.connection = _connect(path, busy_seconds)
         try:
             _set_up(self.connection)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from serving.contract.budget import period_end, period_start
-from serving.contract.lease import Return
+from serving.contract.lease import LeaseReturn
 from serving.usage.moment import Moment
 
 Outbox = dict[str, "Lease"]
@@ -86,7 +86,7 @@ class Lease:
         """Admit nothing more, and never tell: billing's database knows no such lease any more."""
         self.outbox = {}
 
-    def due_return(self) -> Return | None:
+    def due_return(self) -> LeaseReturn | None:
         """Return what billing should be told now, if anything."""
         closed = self.held_nanos == 0 and self.unacknowledged == 0
         keep_nanos = min(self.keep_nanos, self.granted_nanos)
@@ -95,7 +95,7 @@ class Lease:
             keep_nanos = min(keep_nanos, self.kept_nanos)
             if not closed and keep_nanos == self.kept_nanos:
                 return None
-        return Return(self.lease_id, keep_nanos, closed)
+        return LeaseReturn(self.lease_id, keep_nanos, closed)
 
     def _tell(self) -> None:
         if self.outbox is not None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import structlog
 
-from serving.lock import InUse
-from serving.post import CallFailed
+from serving.file_lock import FileLocked
+from serving.internal_http import InternalCallError
 from serving.usage import left_credential
 from serving.usage.billing import Billing
 from serving.usage.claims import Claims
@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 FIRST_SECONDS = 3.0
 """How long others that start with us have to lock their own."""
 AGAIN_SECONDS = 5.0
-NOT_SHIPPED = (ShipmentFailed, JournalUnavailable, BillingUnreachable, CallFailed)
+NOT_SHIPPED = (ShipmentFailed, JournalUnavailable, BillingUnreachable, InternalCallError)
 """What keeps a journal from being shipped."""
 
 
@@ -66,7 +66,7 @@ class Orphans:
     async def _is_done_with(self, folder: Path) -> bool:
         try:
             journal = await asyncio.to_thread(self._open, folder, asyncio.get_running_loop())
-        except InUse:
+        except FileLocked:
             return True
         except (sqlite3.Error, OSError) as error:
             log.warning("orphan_unusable", folder=folder.name, error=str(error))

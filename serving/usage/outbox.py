@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from serving.contract.lease import Return
+from serving.contract.lease import LeaseReturn
 from serving.usage.lease import Outbox
 
 RETRY_SECONDS = 0.5
@@ -26,9 +26,9 @@ class Returns:
         self.outbox: Outbox = {}
         self._waits: dict[str, Wait] = {}
 
-    def page(self, now: float, limit: int) -> list[Return]:
+    def page(self, now: float, limit: int) -> list[LeaseReturn]:
         """Return what billing should be told now, at most `limit`."""
-        page: list[Return] = []
+        page: list[LeaseReturn] = []
         for lease_id in list(islice(self._due(now), limit)):
             back = self.outbox[lease_id].due_return()
             if back is None:
@@ -37,7 +37,7 @@ class Returns:
                 page.append(back)
         return page
 
-    def take(self, back: Return) -> None:
+    def take(self, back: LeaseReturn) -> None:
         """Hear that billing took a return."""
         lease = self.outbox.get(back.lease_id)
         if lease is None:
@@ -47,7 +47,7 @@ class Returns:
         if back.closed or lease.due_return() is None:
             self._leave(back.lease_id)
 
-    def put_off(self, back: Return, now: float) -> None:
+    def put_off(self, back: LeaseReturn, now: float) -> None:
         """Hear that billing left a return out of its answer: it goes to the end of the line, and
         waits longer each time."""
         lease = self.outbox.pop(back.lease_id, None)

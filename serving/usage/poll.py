@@ -14,13 +14,13 @@ from serving.contract.lease import (
     ASKS_MAX,
     RETURNS_MAX,
     Answer,
-    Ask,
-    Deferred,
-    Granted,
+    LeaseAsk,
+    LeaseDeferral,
+    LeaseDenial,
+    LeaseGrant,
     LeaseReply,
     LeaseRequest,
-    Refused,
-    Return,
+    LeaseReturn,
 )
 from serving.contract.usage import LeaseCharge
 from serving.usage.journal import Journal
@@ -289,7 +289,7 @@ class Poll:
         if 0 < (ends_at - now.wall).total_seconds() <= AHEAD_OF_PERIOD_SECONDS:
             self._treasury.used[self._treasury.purse(purse.budget_id, ends_at)] = None
 
-    def _asks(self, now: float) -> list[Ask]:
+    def _asks(self, now: float) -> list[LeaseAsk]:
         """Return the open asks whose turn it is: those that requests wait for come first."""
         ready = [purse for purse in self._open.values() if purse.ask_after <= now]
         ready.sort(key=lambda purse: not purse.has_waiters)
@@ -315,17 +315,17 @@ class Poll:
         purse = self._open.get(answer.ask_id)
         if purse is None:
             return
-        if isinstance(answer, Deferred):
+        if isinstance(answer, LeaseDeferral):
             self.counts.deferred += 1
             purse.defer()
             return
         del self._open[answer.ask_id]
-        if isinstance(answer, Refused):
+        if isinstance(answer, LeaseDenial):
             purse.believe(answer, now)
         else:
             self._accept(purse, answer, now)
 
-    def _accept(self, purse: Purse, answer: Granted, now: float) -> None:
+    def _accept(self, purse: Purse, answer: LeaseGrant, now: float) -> None:
         lease = purse.accept(answer, now)
         self.leases[lease.lease_id] = lease
         self._note(lease, answer)
@@ -337,7 +337,7 @@ class Poll:
         else:
             purse.wake()
 
-    def _note(self, lease: Lease, answer: Granted) -> None:
+    def _note(self, lease: Lease, answer: LeaseGrant) -> None:
         now, terms = self._treasury.now(), None
         if not lease.is_stopped:
             terms = LeaseTerms(
@@ -351,7 +351,7 @@ class Poll:
             lease.is_in_force_on_disk = True
         self._journal.note_lease(lease.lease_id, lease.budget_id, lease.granted_nanos, terms)
 
-    def _take_back(self, returns: tuple[Return, ...], taken: set[str], now: float) -> None:
+    def _take_back(self, returns: tuple[LeaseReturn, ...], taken: set[str], now: float) -> None:
         closed: list[str] = []
         for back in returns:
             if back.lease_id not in taken:

@@ -8,7 +8,7 @@ from itertools import islice
 
 import msgspec
 
-from serving.contract.lease import Ask, Granted, Refused
+from serving.contract.lease import LeaseAsk, LeaseDenial, LeaseGrant
 from serving.contract.money import NANOS_MAX
 from serving.usage.demand import AHEAD_SECONDS, Demand
 from serving.usage.lease import Lease, Outbox, Part, Parts
@@ -65,7 +65,7 @@ class Purse:
         self.starts_at, self.ends_at = period
         self.demand = demand
         self.leases: list[Lease] = []
-        self.ask: Ask | None = None
+        self.ask: LeaseAsk | None = None
         self.ask_after = 0.0
         """When the open or next ask may be sent, once billing has answered one without money."""
         self.held_nanos = 0
@@ -189,7 +189,7 @@ class Purse:
                 left -= nanos
                 news.set_result(None)
 
-    def look(self, now: Moment) -> Ask | None:
+    def look(self, now: Moment) -> LeaseAsk | None:
         """Stop what no longer admits, and return the ask that is open or due.
 
         An ask stays the same one until it is answered, so that a lost answer grants nothing twice.
@@ -199,7 +199,7 @@ class Purse:
             self.ask = self._make_ask(now)
         return self.ask
 
-    def _make_ask(self, now: Moment) -> Ask | None:
+    def _make_ask(self, now: Moment) -> LeaseAsk | None:
         if self.ends_at is not None and now.wall >= self.ends_at + STRAGGLERS:
             return None
         ahead = max(self.demand.ahead_nanos(now.monotonic), WANT_NANOS_MIN)
@@ -219,13 +219,13 @@ class Purse:
             return self._ask(need, max(need, ahead), now)
         return None
 
-    def _ask(self, need_nanos: int, want_nanos: int, now: Moment) -> Ask:
+    def _ask(self, need_nanos: int, want_nanos: int, now: Moment) -> LeaseAsk:
         """Ask for the period: from now, or from its start where that is ahead."""
         at = max(now.wall, self.starts_at)
         if self.ends_at is not None:
             at = min(at, self.ends_at - TICK)
         self._asked = now
-        return Ask(self._new_id(), self.budget_id, need_nanos, want_nanos, at)
+        return LeaseAsk(self._new_id(), self.budget_id, need_nanos, want_nanos, at)
 
     def _wants_renewal(self, now: Moment) -> bool:
         """Tell whether, were control to go away now, less than ten minutes' spend would be here
@@ -278,7 +278,7 @@ class Purse:
         if self.ask is not None:
             self.ask = msgspec.structs.replace(self.ask, deferred=True)
 
-    def accept(self, answer: Granted, now: float) -> Lease:
+    def accept(self, answer: LeaseGrant, now: float) -> Lease:
         """Take in the lease that the open ask brought; one of another period is stopped at once."""
         ask = self._answered()
         self._refusal = None
@@ -300,7 +300,7 @@ class Purse:
             lease.stop(self._outbox)
         return lease
 
-    def believe(self, answer: Refused, now: float) -> None:
+    def believe(self, answer: LeaseDenial, now: float) -> None:
         """Remember a refusal for a moment, and let those who wait hear of it."""
         need_nanos = self._answered().need_nanos
         if answer.recall_in_progress:
@@ -323,7 +323,7 @@ class Purse:
         self._scarce_until = now + SCARCE_SECONDS
         self._want_max = want_max
 
-    def _answered(self) -> Ask:
+    def _answered(self) -> LeaseAsk:
         """End the open ask and return it."""
         ask = self.ask
         if ask is None:

@@ -11,7 +11,7 @@ import aiohttp
 
 from serving.config import credential as read_credential
 from serving.contract.environment import url
-from serving.lock import InUse
+from serving.file_lock import FileLocked
 from serving.usage import left_credential
 from serving.usage.clock import Clock
 from serving.usage.internal import InternalApi
@@ -56,7 +56,7 @@ async def ship_folder(folder: Path, environ: Mapping[str, str]) -> Unshipped:
     clock = Clock()
     try:
         journal = Journal(folder / JOURNAL, busy_seconds=0.0, now=clock.time)
-    except InUse as error:
+    except FileLocked as error:
         raise NotShipped(f"a gateway uses {folder}, and ships it by itself") from error
     except (sqlite3.Error, OSError) as error:
         raise NotShipped(f"{folder} cannot be used: {error}") from error

@@ -9,8 +9,8 @@ from datetime import datetime
 import msgspec
 import structlog
 
-from serving.backoff import Backoff
 from serving.contract.usage import EVENTS_MAX, LeaseCharge, UsageBatch, UsageReceipt
+from serving.internal_http import Backoff
 from serving.usage.journal import Journal
 from serving.usage.journal_file import DoneRow
 from serving.usage.lineage import Lineage

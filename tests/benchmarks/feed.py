@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from serving.contract.credential import Caller, issue
+from serving.contract.credential import ServiceIdentity, issue
 from tests.benchmarks.books.server import Database, serving
 from tests.benchmarks.books.worker import workers
 from tests.benchmarks.failure import BenchmarkFailed
@@ -21,7 +21,7 @@ from tests.benchmarks.process import free_port, running
 from tests.benchmarks.published import KEYS_EACH, publish
 from tests.benchmarks.report import Row, Table, percentile
 
-GATEWAY = Caller("gateway", "bench")
+GATEWAY = ServiceIdentity("gateway", "bench")
 START_SECONDS = 60.0
 MEGABYTE = 10**6
 REMARKS = (

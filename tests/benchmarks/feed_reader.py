@@ -17,11 +17,11 @@ import psutil
 import typer
 import uvloop
 
-from serving import logs
+from serving import telemetry
 from serving.config import GatewayConfig
 from serving.contract.codec import encode
-from serving.contract.feed import DELETED, RECORD_OF_KIND, Change, Page
-from serving.feed.batch import parts
+from serving.contract.feed import DELETED, RECORD_OF_KIND, FeedChange, FeedPage
+from serving.feed.changes import parts
 from serving.gateway.__main__ import relieve_collector
 from serving.gateway.directory import Directory
 from serving.gateway.gateway import build
@@ -130,8 +130,8 @@ def _change(directory: Directory, keys: int) -> dict[str, list[float]]:
             "a revocation": ("api_key", key.key_id, bytes(DELETED)),
         }.items():
             kind, id_, record = change
-            told = Change(1, kind, id_, msgspec.Raw(record))
-            page = Page(directory.mirror.version, False, (told,), directory.mirror.lineage)
+            told = FeedChange(1, kind, id_, msgspec.Raw(record))
+            page = FeedPage(directory.mirror.version, False, (told,), directory.mirror.lineage)
             directory.principal(key.digest)
             began = time.perf_counter()
             for batch in parts(page, RECORD_OF_KIND, begins=True):
@@ -153,7 +153,7 @@ def main(
     keys: Annotated[int, typer.Option()],
 ) -> None:
     """Measure once."""
-    logs.configure("json")
+    telemetry.configure("json")
     config = GatewayConfig(
         host="127.0.0.1",
         port=0,

@@ -15,7 +15,7 @@ from statistics import median
 import aiohttp
 import msgspec
 
-from serving.contract.records import Limits
+from serving.contract.records import RateLimitSettings
 from serving.engine.simulated.server import Server
 from serving.engine.simulated.settings import Settings
 from tests.benchmarks.failure import BenchmarkFailed
@@ -33,12 +33,12 @@ CLIENTS = 4
 ANSWER_TOKENS = 20
 PROMPT = "How does a penstock feed a turbine? " * 8
 LIMITED = {
-    "requests": Limits(requests_per_minute=1_200),
-    "input tokens": Limits(input_tokens_per_minute=30_000),
-    "output tokens": Limits(output_tokens_per_minute=24_000),
+    "requests": RateLimitSettings(requests_per_minute=1_200),
+    "input tokens": RateLimitSettings(input_tokens_per_minute=30_000),
+    "output tokens": RateLimitSettings(output_tokens_per_minute=24_000),
 }
 RATES = {"requests": 1_200, "input tokens": 30_000, "output tokens": 24_000}
-GENEROUS = Limits(
+GENEROUS = RateLimitSettings(
     requests_per_minute=10**8,
     input_tokens_per_minute=10**9,
     output_tokens_per_minute=10**9,
@@ -61,7 +61,7 @@ class Stage:
     session: aiohttp.ClientSession
     number: int = 0
 
-    async def enter(self, limits: Limits | None) -> catalog.Tenant:
+    async def enter(self, limits: RateLimitSettings | None) -> catalog.Tenant:
         """Let an organization in, and wait until all gateways know it."""
         self.number += 1
         tenant = catalog.tenant(f"n{self.number}")

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import msgspec
 
-from serving.contract.credential import Caller, issue
-from serving.contract.key import digest, make_secret
+from serving.contract.api_key import digest, make_secret
+from serving.contract.credential import ServiceIdentity, issue
 from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.machine import Cores, Split
 from tests.benchmarks.process import Child, fetch, free_port, running
 from tests.benchmarks.stand_in import CONTEXT_TOKENS, QUEUE_SECONDS, SLOTS, Tally
 from tests.benchmarks.target import Target
 
-GATEWAY = Caller("gateway", "bench")
+GATEWAY = ServiceIdentity("gateway", "bench")
 START_SECONDS = 30.0
 BOOKING_SECONDS = 30.0
 LATE_SECONDS = 0.5

@@ -21,13 +21,13 @@ from aiohttp import web
 from serving.contract import records
 from serving.contract.budget import balance_budget_id, period_start
 from serving.contract.codec import decode, encode
-from serving.contract.demand import DemandReport
-from serving.contract.feed import Change, Page
+from serving.contract.feed import FeedChange, FeedPage
 from serving.contract.grammar import GrammarQuestion
 from serving.contract.ids import new_id
-from serving.contract.lease import Ask, Granted, LeaseReply, LeaseRequest
+from serving.contract.lease import LeaseAsk, LeaseGrant, LeaseReply, LeaseRequest
 from serving.contract.price import charge
 from serving.contract.replica import ReplicaRecord
+from serving.contract.slot_shares import DemandReport
 from serving.contract.units import TIERS
 from serving.contract.usage import UsageBatch, UsageEvent, UsageReceipt
 from serving.engine.simulated.adapter import Simulated
@@ -77,7 +77,7 @@ def control_page(
     dimensions: int | None = None,
     queue_seconds: float = QUEUE_SECONDS,
     context_tokens: int = CONTEXT_TOKENS,
-) -> Page:
+) -> FeedPage:
     """Return the snapshot of a control plane with an organization for each key, and one of
     everything else; a model of so many `dimensions` embeds."""
     tenants = [
@@ -112,7 +112,7 @@ def _tenant(name: str, digest: str) -> list[tuple[str, str, msgspec.Struct]]:
     ]
 
 
-def replica_page(*engine_urls: str, dimensions: int | None = None, slots: int = SLOTS) -> Page:
+def replica_page(*engine_urls: str, dimensions: int | None = None, slots: int = SLOTS) -> FeedPage:
     """Return the snapshot of a fleet with a ready replica at each url."""
     capabilities = CAPABILITIES if dimensions is None else EMBEDS
     replicas = [
@@ -158,21 +158,21 @@ def deployment(
         replicas_max=1,
         slots=slots,
         task=task,
-        timeouts=records.Timeouts(queue_seconds=queue_seconds),
+        timeouts=records.DeploymentTimeouts(queue_seconds=queue_seconds),
     )
 
 
-def _snapshot(known: list[tuple[str, str, msgspec.Struct]]) -> Page:
+def _snapshot(known: list[tuple[str, str, msgspec.Struct]]) -> FeedPage:
     changes = [
-        Change(number, kind, id_, msgspec.Raw(encode(record)))
+        FeedChange(number, kind, id_, msgspec.Raw(encode(record)))
         for number, (kind, id_, record) in enumerate(known, start=1)
     ]
-    return Page(version=len(changes), snapshot=True, changes=tuple(changes))
+    return FeedPage(version=len(changes), snapshot=True, changes=tuple(changes))
 
 
-def granted(ask: Ask) -> Granted:
+def granted(ask: LeaseAsk) -> LeaseGrant:
     """Return a lease of all that is wanted."""
-    return Granted(
+    return LeaseGrant(
         ask.ask_id,
         ask.budget_id,
         new_id(),
@@ -194,7 +194,7 @@ class Judged(Simulated):
 class StandIn:
     """The endpoints that a gateway calls."""
 
-    def __init__(self, control: Page, replicas: Page) -> None:
+    def __init__(self, control: FeedPage, replicas: FeedPage) -> None:
         self.control = control
         self.replicas = replicas
         self.shares = SlotShares(epoch=1)
@@ -227,7 +227,7 @@ class StandIn:
 
     async def gateways(self, _: web.Request) -> web.Response:
         """Answer that there is one."""
-        return _json(records.FleetSizeRecord(1))
+        return _json(records.GatewayCountRecord(1))
 
     async def demand(self, request: web.Request) -> web.Response:
         """Divide the slots, as the fleet does."""
@@ -288,11 +288,11 @@ def _owed(event: UsageEvent) -> int:
     return due.total_nanos
 
 
-async def _page(request: web.Request, page: Page) -> web.Response:
+async def _page(request: web.Request, page: FeedPage) -> web.Response:
     if request.query.get("after") != str(page.version):
         return _json(page)
     await asyncio.sleep(POLL_SECONDS)
-    return _json(Page(version=page.version, snapshot=False, changes=()))
+    return _json(FeedPage(version=page.version, snapshot=False, changes=()))
 
 
 def _json(record: msgspec.Struct) -> web.Response:

@@ -6,7 +6,7 @@ from serving.contract.codec import decode, encode
 from serving.contract.feed import RECORD_OF_KIND
 from serving.contract.replica import ReplicaRecord
 from serving.contract.usage import LeaseCharge, UsageEvent
-from serving.feed.batch import parts
+from serving.feed.changes import parts
 from tests.benchmarks.stand_in import BEGAN, StandIn, control_page, replica_page
 
 pytestmark = pytest.mark.unit

@@ -33,7 +33,15 @@ from control.organizations.services import set_organization_terms
 from control.permissions import Actor
 from serving.contract.budget import balance_budget_id, limit_budget_id
 from serving.contract.ids import new_id
-from serving.contract.lease import Answer, Ask, Deferred, Granted, LeaseRequest, Refused, Return
+from serving.contract.lease import (
+    Answer,
+    LeaseAsk,
+    LeaseDeferral,
+    LeaseDenial,
+    LeaseGrant,
+    LeaseRequest,
+    LeaseReturn,
+)
 from tests.fixtures import database
 from tests.fixtures.books import differences
 from tests.fixtures.usage import (
@@ -77,13 +85,15 @@ def at_once(calls: Iterable[Callable[[], Any]]) -> list[Any]:
         return list(threads.map(run, calls))
 
 
-def ask_until_answered(ask: Ask, gateway: str) -> Answer:
+def ask_until_answered(ask: LeaseAsk, gateway: str) -> Answer:
     """Ask as a gateway does: what is deferred is asked again, and waited for then."""
     for _ in range(100):
         (reply,) = grant_leases(gateway_id=gateway, asks=[ask], lineage=database_id(), now=NOW)
-        if not isinstance(reply, Deferred):
+        if not isinstance(reply, LeaseDeferral):
             return reply
-        ask = Ask(ask.ask_id, ask.budget_id, ask.need_nanos, ask.want_nanos, ask.at, deferred=True)
+        ask = LeaseAsk(
+            ask.ask_id, ask.budget_id, ask.need_nanos, ask.want_nanos, ask.at, deferred=True
+        )
     raise AssertionError("never answered")
 
 
@@ -106,7 +116,7 @@ def asker(customer: Customer, number: int) -> Callable[[], list[Answer]]:
 
     def ask() -> list[Answer]:
         gateway = f"gw_{number % 2}"
-        asks = (Ask(new_id(), customer.balance, 1_000, 1_000, NOW) for _ in range(13))
+        asks = (LeaseAsk(new_id(), customer.balance, 1_000, 1_000, NOW) for _ in range(13))
         return [ask_until_answered(one, gateway) for one in asks]
 
     return ask
@@ -117,14 +127,14 @@ def test_a_budget_for_three_admits_three_of_two_hundred(customer):
     give_credit(customer, 3_000)
     answers = at_once(asker(customer, number) for number in range(THREADS))
     kinds = Counter(type(one) for each in answers for one in each)
-    assert kinds == {Granted: 3, Refused: THREADS * 13 - 3}
+    assert kinds == {LeaseGrant: 3, LeaseDenial: THREADS * 13 - 3}
     assert available_nanos(customer.organization, NOW) == 0
     assert differences() == []
 
 
 def test_one_ask_sent_many_times_at_once_is_granted_once(customer):
     give_credit(customer, 3_000)
-    ask = Ask("ask_1", customer.balance, 1_000, 1_000, NOW)
+    ask = LeaseAsk("ask_1", customer.balance, 1_000, 1_000, NOW)
     answers = at_once([lambda: ask_until_answered(ask, GATEWAY)] * 8)
     assert len({one.lease_id for one in answers}) == 1
     assert available_nanos(customer.organization, NOW) == 2_000
@@ -136,7 +146,7 @@ def test_one_ask_id_of_two_gateways_at_once_is_granted_once_and_harms_nobody(cus
     calls = [
         lambda gateway=f"gw_{number}", budget=one.balance: grant_leases(
             gateway_id=gateway,
-            asks=[Ask("ask_1", budget, 1, 1, NOW)],
+            asks=[LeaseAsk("ask_1", budget, 1, 1, NOW)],
             lineage=database_id(),
             now=NOW,
         )
@@ -144,7 +154,7 @@ def test_one_ask_id_of_two_gateways_at_once_is_granted_once_and_harms_nobody(cus
         for one in (customer, outsider)
     ]
     answers = [one for each in at_once(calls) for one in each]
-    assert len([one for one in answers if isinstance(one, Granted)]) >= 1
+    assert len([one for one in answers if isinstance(one, LeaseGrant)]) >= 1
     assert Lease.objects.count() == 1
     assert differences() == []
 
@@ -158,41 +168,41 @@ def test_a_busy_budget_is_deferred_and_its_neighbours_are_answered_at_once(
     monkeypatch.setattr(leases, "WAIT_MILLISECONDS", LONG_MILLISECONDS)
     for one in (customer, outsider):
         give_credit(one, 1_000)
-    asks = [Ask(new_id(), one.balance, 10, 10, NOW) for one in (customer, outsider)]
+    asks = [LeaseAsk(new_id(), one.balance, 10, 10, NOW) for one in (customer, outsider)]
     with held_elsewhere(customer.balance):
         began = time.monotonic()
         reply = answer(LeaseRequest(GATEWAY, NOW, asks=tuple(asks)), now=NOW)
         assert time.monotonic() - began < LONG_MILLISECONDS / 1_000
-    assert [type(one) for one in reply.answers] == [Deferred, Granted]
+    assert [type(one) for one in reply.answers] == [LeaseDeferral, LeaseGrant]
 
 
 def test_a_budget_that_was_busy_is_waited_for_a_moment(customer):
     give_credit(customer, 1_000)
-    again = Ask(new_id(), customer.balance, 10, 10, NOW, deferred=True)
+    again = LeaseAsk(new_id(), customer.balance, 10, 10, NOW, deferred=True)
     with held_elsewhere(customer.balance):
         began = time.monotonic()
         reply = answer(LeaseRequest(GATEWAY, NOW, asks=(again,)), now=NOW)
         assert time.monotonic() - began > 0.19
-    assert isinstance(reply.answers[0], Deferred)
-    assert isinstance(ask_until_answered(again, GATEWAY), Granted)
+    assert isinstance(reply.answers[0], LeaseDeferral)
+    assert isinstance(ask_until_answered(again, GATEWAY), LeaseGrant)
 
 
 def test_a_budget_that_is_free_in_time_is_granted_while_it_is_waited_for(customer, monkeypatch):
     monkeypatch.setattr(leases, "WAIT_MILLISECONDS", LONG_MILLISECONDS)
     give_credit(customer, 1_000)
-    again = Ask(new_id(), customer.balance, 10, 10, NOW, deferred=True)
+    again = LeaseAsk(new_id(), customer.balance, 10, 10, NOW, deferred=True)
     with ThreadPoolExecutor(1) as threads:
         with held_elsewhere(customer.balance):
             asking = threads.submit(at_once, [lambda: ask_until_answered(again, GATEWAY)])
             wait_until(somebody_waits, seconds=60, what="the budget waited for")
-        assert isinstance(asking.result()[0], Granted)
+        assert isinstance(asking.result()[0], LeaseGrant)
 
 
 def test_a_return_to_a_busy_budget_comes_again(customer, outsider):
     for one in (customer, outsider):
         give_credit(one, 1_000)
     granted = [ask_for(one.balance, 600) for one in (customer, outsider)]
-    returns = tuple(Return(lease.lease_id, 0, True) for lease in granted)
+    returns = tuple(LeaseReturn(lease.lease_id, 0, True) for lease in granted)
     request = LeaseRequest(GATEWAY, NOW, returns=returns)
     with held_elsewhere(customer.balance):
         assert answer(request, now=NOW).returned == (granted[1].lease_id,)
@@ -215,9 +225,9 @@ def test_a_batch_holds_the_budgets_of_a_part_at_a_time(customer, outsider, price
                 seconds=60,
                 what="the first part booked",
             )
-            asks = [Ask(new_id(), one.balance, 10, 10, NOW) for one in (first, second)]
+            asks = [LeaseAsk(new_id(), one.balance, 10, 10, NOW) for one in (first, second)]
             reply = answer(LeaseRequest(GATEWAY, NOW, asks=tuple(asks)), now=NOW)
-            assert [type(one) for one in reply.answers] == [Granted, Deferred]
+            assert [type(one) for one in reply.answers] == [LeaseGrant, LeaseDeferral]
             assert not booking.done()
         assert booking.result()[0].accepted == 4
     assert differences() == []
@@ -240,8 +250,8 @@ def test_recurring_work_passes_by_a_busy_balance(customer, outsider, monkeypatch
 def test_a_row_that_somebody_else_is_making_holds_up_nobody(customer, outsider):
     """The first ask for a new period meets another transaction that has just begun it."""
     give_credit(outsider, 1_000)
-    new = Ask(new_id(), limit_budget_id(customer.id), 10, 10, NOW)
-    beside = Ask(new_id(), outsider.balance, 10, 10, NOW)
+    new = LeaseAsk(new_id(), limit_budget_id(customer.id), 10, 10, NOW)
+    beside = LeaseAsk(new_id(), outsider.balance, 10, 10, NOW)
     insert = """
         INSERT INTO credit_budget (budget_id, kind, organization_id, starts_at, ends_at,
             posted_nanos, pending_nanos, funded_nanos)
@@ -250,8 +260,8 @@ def test_a_row_that_somebody_else_is_making_holds_up_nobody(customer, outsider):
     with psycopg.connect(database.owner_url()) as other:
         other.execute(insert, [new.budget_id, customer.id])
         reply = answer(LeaseRequest(GATEWAY, NOW, asks=(new, beside)), now=NOW)
-    assert [type(one) for one in reply.answers] == [Deferred, Granted]
-    assert isinstance(ask_until_answered(new, GATEWAY), Granted)
+    assert [type(one) for one in reply.answers] == [LeaseDeferral, LeaseGrant]
+    assert isinstance(ask_until_answered(new, GATEWAY), LeaseGrant)
 
 
 # Cold starts
@@ -264,7 +274,7 @@ def test_hundreds_of_organizations_begin_cold_in_two_polls():
         for number in range(400)
     )
     asks = [
-        Ask(new_id(), name, 10, 10, NOW)
+        LeaseAsk(new_id(), name, 10, 10, NOW)
         for owner in owners
         for name in (balance_budget_id(owner.id), limit_budget_id(owner.id))
     ]
@@ -272,7 +282,7 @@ def test_hundreds_of_organizations_begin_cold_in_two_polls():
     replies = at_once(
         lambda half=half: answer(LeaseRequest(GATEWAY, NOW, asks=half), now=NOW) for half in halves
     )
-    assert {type(one) for reply in replies for one in reply.answers} == {Granted}
+    assert {type(one) for reply in replies for one in reply.answers} == {LeaseGrant}
     assert Budget.objects.count() == 800
     assert differences() == []
 
@@ -283,11 +293,11 @@ def test_two_gateways_begin_cold_on_the_same_organizations():
         give_credit(one, 1_000)
 
     def begin(gateway: str) -> list[Answer]:
-        asks = [Ask(new_id(), one.balance, 10, 10, NOW) for one in owners]
+        asks = [LeaseAsk(new_id(), one.balance, 10, 10, NOW) for one in owners]
         return [ask_until_answered(one, gateway) for one in asks]
 
     answers = at_once(lambda gateway=f"gw_{n}": begin(gateway) for n in range(4))
-    assert {type(one) for each in answers for one in each} == {Granted}
+    assert {type(one) for each in answers for one in each} == {LeaseGrant}
     assert {row.pending_nanos for row in Budget.objects.all()} == {40}
 
 
@@ -299,9 +309,9 @@ def test_asks_and_ingest_together_never_overspend(customer, price):
     spent = [ask_for(customer.balance, 132_000) for _ in range(5)]
     batches = [make_batch([with_lease(make_event(customer, price), x.lease_id)]) for x in spent]
     calls: list[Any] = [lambda batch=batch: ingest(batch, now=NOW) for batch in batches]
-    asks = [Ask(new_id(), customer.balance, 132_000, 132_000, NOW) for _ in range(10)]
+    asks = [LeaseAsk(new_id(), customer.balance, 132_000, 132_000, NOW) for _ in range(10)]
     calls += [lambda ask=ask: ask_until_answered(ask, GATEWAY) for ask in asks]
-    granted = [one for one in at_once(calls) if isinstance(one, Granted)]
+    granted = [one for one in at_once(calls) if isinstance(one, LeaseGrant)]
     assert len(granted) == 5
     assert available_nanos(customer.organization, NOW) == 0
     assert balance_nanos(customer.id) == 5 * 132_000
@@ -320,7 +330,7 @@ def test_a_limit_lowered_in_mid_traffic_is_never_passed_afterwards(customer):
 
     def ask() -> None:
         for _ in range(20):
-            one = Ask(new_id(), limit_budget_id(customer.id), 100, 100, now)
+            one = LeaseAsk(new_id(), limit_budget_id(customer.id), 100, 100, now)
             grant_leases(gateway_id=GATEWAY, asks=[one], lineage=database_id(), now=now)
 
     limit(1_000_000)
@@ -473,8 +483,8 @@ def test_a_connection_that_dies_at_any_statement_loses_and_doubles_nothing(custo
 def test_a_poll_cut_at_any_statement_is_repeated_to_the_same_end(customer):
     give_credit(customer, 10**9)
     lease = ask_for(customer.balance, 600)
-    asks = (Ask("ask_1", customer.balance, 100, 100, NOW),)
-    request = LeaseRequest(GATEWAY, NOW, asks=asks, returns=(Return(lease.lease_id, 0, True),))
+    asks = (LeaseAsk("ask_1", customer.balance, 100, 100, NOW),)
+    request = LeaseRequest(GATEWAY, NOW, asks=asks, returns=(LeaseReturn(lease.lease_id, 0, True),))
     for statement in range(1, 50):
         if got_through(lambda: answer(request, now=NOW), statement):
             break
@@ -496,7 +506,7 @@ def test_a_day_opened_in_the_midst_of_ingest_misses_nothing_and_counts_nothing_t
         make_batch(make_event(customer, price, received_at=now) for _ in range(10))
         for _ in range(8)
     ]
-    asks = [Ask(new_id(), name, 1, 1, datetime.now(UTC)) for _ in range(8)]
+    asks = [LeaseAsk(new_id(), name, 1, 1, datetime.now(UTC)) for _ in range(8)]
     books = [lambda batch=batch: ingest(batch, now=now) for batch in batches]
     opens = [
         lambda ask=ask: grant_leases(gateway_id=GATEWAY, asks=[ask], lineage=database_id(), now=now)

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from billing.metering.models import UsageEvent
 from serving.contract.ids import new_id
-from serving.contract.lease import Ask, LeaseReply, LeaseRequest
+from serving.contract.lease import LeaseAsk, LeaseReply, LeaseRequest
 from serving.contract.usage import EVENTS_MAX, UsageReceipt
 from tests.fixtures.credentials import bearer
 from tests.fixtures.usage import GATEWAY, give_credit, make_batch, make_event
@@ -27,7 +27,7 @@ def post(path, body):
 def test_a_gateway_asks_for_money(customer):
     give_credit(customer, 10**9)
     now = timezone.now()
-    asked = LeaseRequest(GATEWAY, now, asks=(Ask(new_id(), customer.balance, 10, 10, now),))
+    asked = LeaseRequest(GATEWAY, now, asks=(LeaseAsk(new_id(), customer.balance, 10, 10, now),))
     answer = msgspec.json.decode(post(LEASES, asked).content, type=LeaseReply)
     assert answer.answers[0].granted_nanos == 10
 
@@ -45,7 +45,7 @@ def test_a_gateway_that_lives_at_another_time_is_told_so(off):
      {"ask_id": ""}],
 )  # fmt: skip
 def test_an_absurd_ask_is_refused_by_name(customer, absurd):
-    ask = msgspec.to_builtins(Ask("ask_1", customer.balance, 1, 1, timezone.now())) | absurd
+    ask = msgspec.to_builtins(LeaseAsk("ask_1", customer.balance, 1, 1, timezone.now())) | absurd
     body = msgspec.to_builtins(LeaseRequest(GATEWAY, timezone.now())) | {"asks": [ask]}
     answer = post(LEASES, body)
     assert answer.status_code == 400

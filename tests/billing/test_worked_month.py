@@ -15,7 +15,7 @@ from billing.ledger.selectors import balance_nanos
 from billing.metering.ingest import ingest
 from control.feed.database_identity import database_id
 from control.permissions import Actor
-from serving.contract.lease import Return
+from serving.contract.lease import LeaseReturn
 from tests.fixtures.following import catch_up
 from tests.fixtures.usage import (
     GATEWAY,
@@ -86,7 +86,7 @@ def test_the_worked_month() -> None:
     assert month.figures() == (5350, 325, 5025)
     month.use(20, november(19, 23, 59), now=november(20, 0, 2))
     take_back(
-        gateway_id=GATEWAY, returns=[Return(lease.lease_id, 0, closed=True)],
+        gateway_id=GATEWAY, returns=[LeaseReturn(lease.lease_id, 0, closed=True)],
         lineage=database_id(), now=november(20, 0, 2),
     )  # fmt: skip
     assert month.figures() == (5350, 345, 5005)

@@ -93,13 +93,17 @@ def behind_balancer() -> Iterator[str]:
 
 
 def told(address: str, *pieces: bytes, header: str = "x-y: z") -> str:
-    """Return what the application tells of a request after these bytes; nothing if it is reset."""
+    """Return what the application tells of a request after these bytes; nothing if it is reset.
+
+    The last piece leaves with the request: a server that refuses one and closes before it has read
+    the other resets the connection, and its refusal may be lost."""
     place = urlsplit(address)
     wire = f"GET / HTTP/1.1\r\nhost: x\r\n{header}\r\nconnection: close\r\n\r\n".encode()
     with socket.create_connection((place.hostname, place.port), timeout=30) as client:
         try:
-            for piece in (*pieces, wire):
+            for piece in pieces[:-1]:
                 client.sendall(piece)
+            client.sendall(b"".join(pieces[-1:]) + wire)
             answer = client.makefile("rb").read()
         except ConnectionError:
             return ""

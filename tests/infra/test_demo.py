@@ -16,7 +16,7 @@ from control.organizations.models import Organization
 from control.pricing.models import PriceBook
 from control.pricing.selectors import prices_in_force
 from infra.demo.__main__ import main
-from serving.contract.key import is_well_formed
+from serving.contract.api_key import is_well_formed
 from tests.fixtures.organizations import quality_report
 
 pytestmark = pytest.mark.django_db

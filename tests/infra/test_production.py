@@ -17,7 +17,7 @@ from control.management.production import flaws
 from infra import cli, production
 from infra.production import Choices, LocalError, Secrets, configuration, write_files
 from serving.config import GatewayConfig
-from serving.contract.credential import Caller, callers_of
+from serving.contract.credential import ServiceIdentity, callers_of
 from serving.fleet.config import read_config as read_fleet_config
 from tests.fixtures.redis_server import running_redis
 
@@ -60,7 +60,7 @@ def test_what_is_written_starts_each_process_and_has_no_flaw(
     for name in choices.gateways:
         gateway = GatewayConfig.from_environment(variables(files[f"gateway-{name}.env"]))
         shown = f"Bearer {gateway.credential}"
-        assert callers_of(control).find(shown) == Caller("gateway", name)
+        assert callers_of(control).find(shown) == ServiceIdentity("gateway", name)
         assert gateway.key_peppers[0] == control["PENSTOCK_KEY_PEPPER"]
         assert gateway.operator_host == host
         for address, port in ((choices.private_address, 8702), (host, 8704)):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.backoff import Backoff
+from serving.internal_http import Backoff
 
 
 @given(st.integers(1, 10**6), st.floats(0.0, 1.0, exclude_max=True))

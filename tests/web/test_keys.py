@@ -9,7 +9,7 @@ from control.accounts.models import User
 from control.api_keys.models import SCOPES, ApiKey
 from control.organizations.models import Membership
 from control.permissions import Role
-from serving.contract.key import is_well_formed
+from serving.contract.api_key import is_well_formed
 from tests.fixtures.organizations import SeededOrganization
 from web.console.api_keys import SCOPE_LABELS
 from web.console.base import address

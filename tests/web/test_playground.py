@@ -12,7 +12,7 @@ from django.test import AsyncClient, Client
 
 from control.api_keys.models import ApiKey, ApiKeyKind
 from control.pricing.models import Price
-from serving.contract.key import is_well_formed
+from serving.contract.api_key import is_well_formed
 from serving.contract.price import charge
 from tests.fixtures.gateway_double import WORDS, GatewayDouble
 from tests.fixtures.organizations import SeededOrganization

@@ -8,7 +8,7 @@ from control.accounts.models import User
 from control.limits.rate_limits import create_usage_tier, own_limits, set_rate_limit_override
 from control.organizations.models import Membership
 from control.organizations.projects import create_project
-from serving.contract.records import Limits
+from serving.contract.records import RateLimitSettings
 from tests.fixtures.html_forms import form_to
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from web.console.base import address
@@ -43,12 +43,14 @@ def test_a_project_is_limited_changed_and_lifted(org, member, page):
     asked = NEW | {"owner": org.project.id}
     reply = member.post(page, asked, follow=True)
     assert reply.redirect_chain == [(page, 302)]
-    assert own_limits(org.organization, org.project.id) == Limits(requests_per_minute=120)
+    assert own_limits(org.organization, org.project.id) == RateLimitSettings(
+        requests_per_minute=120
+    )
     shown = member.get(page, {"owner": org.project.id}).content.decode()
     assert 'value="120"' in shown
     assert f"owner={org.project.id}#set" in shown
     member.post(page, asked | {"requests_per_minute": ""})
-    assert own_limits(org.organization, org.project.id) == Limits()
+    assert own_limits(org.organization, org.project.id) == RateLimitSettings()
 
 
 def test_who_chooses_another_owner_on_the_page_learns_of_its_limits_first(org, member, page):
@@ -66,7 +68,7 @@ def test_who_chooses_another_owner_on_the_page_learns_of_its_limits_first(org, m
     assert (again["requests_per_minute"], again["concurrent_requests"]) == (["120"], ["7"])
     assert member.post(page, again).status_code == 302
     limits = own_limits(org.organization, other.id)
-    assert limits == Limits(requests_per_minute=120, concurrent_requests=7)
+    assert limits == RateLimitSettings(requests_per_minute=120, concurrent_requests=7)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_nonsense_is_told_in_the_form_and_changes_nothing(org, member, page, fie
     reply = member.post(page, NEW | {"owner": org.project.id, field: value})
     assert reply.status_code == 400
     assert 'class="error"' in reply.content.decode()
-    assert own_limits(org.organization, org.project.id) == Limits()
+    assert own_limits(org.organization, org.project.id) == RateLimitSettings()
 
 
 def test_lesser_roles_are_not_offered_to_limit(org, member, page):
@@ -93,4 +95,4 @@ def test_an_outsider_limits_nobody_else(org, outsider, stranger):
     mine = address(outsider.organization, "rates")
     assert stranger.post(mine, NEW | {"owner": org.project.id}).status_code == 400
     assert stranger.get(mine, {"owner": org.project.id}).status_code == 200
-    assert own_limits(org.organization, org.project.id) == Limits()
+    assert own_limits(org.organization, org.project.id) == RateLimitSettings()

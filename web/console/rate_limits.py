@@ -20,7 +20,7 @@ from control.limits.rate_limits import set_own_limits
 from control.limits.spending import Owner, limit_owners
 from control.organizations.models import Project
 from control.permissions import Permission
-from serving.contract.records import Limits
+from serving.contract.records import RateLimitSettings
 from web.console.base import PageContext, console_page
 from web.console.forms import save_edit, status_of
 from web.console.labels import key_name
@@ -171,7 +171,7 @@ def _note(row: rate_limits.EffectiveLimits) -> str:
 
 
 def _owner_rows(
-    page: PageContext, owners: Sequence[Owner], own: Mapping[str, Limits]
+    page: PageContext, owners: Sequence[Owner], own: Mapping[str, RateLimitSettings]
 ) -> list[tuple[RateLimitRow, LimitSubject]]:
     return [
         (
@@ -194,11 +194,11 @@ def _kind(owner: Owner) -> str:
 
 
 def _form_with_limits(
-    owners: Sequence[Owner], own: Mapping[str, Limits], owner_id: str
+    owners: Sequence[Owner], own: Mapping[str, RateLimitSettings], owner_id: str
 ) -> RateLimitsForm:
     """Return the form with the present limits of an owner, by default of the first project."""
     owner_id = owner_id or next((one.id for one in owners if isinstance(one, Project)), "")
-    limits = own.get(owner_id, Limits())
+    limits = own.get(owner_id, RateLimitSettings())
     figures = {name: getattr(limits, name) for name in RATE_LIMIT_FIELDS}
     return RateLimitsForm(
         owners=_choices(owners), initial={"owner": owner_id, "shown_owner": owner_id, **figures}

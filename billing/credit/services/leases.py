@@ -38,14 +38,14 @@ from control.permissions import Actor, Permission, require_operator
 from serving.contract.budget import BudgetKind, kind_of, period_end
 from serving.contract.lease import (
     Answer,
-    Ask,
-    Deferred,
-    Granted,
+    LeaseAsk,
+    LeaseDeferral,
+    LeaseDenial,
+    LeaseGrant,
     LeaseReply,
     LeaseRequest,
+    LeaseReturn,
     Refusal,
-    Refused,
-    Return,
 )
 
 FORGOTTEN_AFTER = timedelta(days=14)
@@ -95,7 +95,7 @@ class ClockBehindError(ClockError):
 class Wanted:
     """An ask with the budget's row and the span in which its lease would admit."""
 
-    ask: Ask
+    ask: LeaseAsk
     key: BudgetKey
     row: int
     admits_from: datetime
@@ -141,7 +141,7 @@ def check_clock(sent_at: datetime | None, now: datetime) -> None:
 
 
 def grant_leases(
-    *, gateway_id: str, asks: Sequence[Ask], lineage: str, now: datetime
+    *, gateway_id: str, asks: Sequence[LeaseAsk], lineage: str, now: datetime
 ) -> tuple[Answer, ...]:
     """Answer each ask; one whose budget is busy is deferred, and waited for when it comes again."""
     wanted, busy = _wanted(asks, now)
@@ -155,9 +155,9 @@ def grant_leases(
     return tuple(
         answers.get(ask.ask_id)
         or (
-            Deferred(ask.ask_id, ask.budget_id)
+            LeaseDeferral(ask.ask_id, ask.budget_id)
             if ask.ask_id in wanted or ask.ask_id in busy
-            else Refused(ask.ask_id, ask.budget_id, _refusal(ask.budget_id), 0, False)
+            else LeaseDenial(ask.ask_id, ask.budget_id, _refusal(ask.budget_id), 0, False)
         )
         for ask in asks
     )
@@ -165,7 +165,7 @@ def grant_leases(
 
 @transaction.atomic
 def take_back(
-    *, gateway_id: str, returns: Sequence[Return], lineage: str, now: datetime
+    *, gateway_id: str, returns: Sequence[LeaseReturn], lineage: str, now: datetime
 ) -> tuple[str, ...]:
     """Lower what a gateway claims of its leases, and close those it is done with.
 
@@ -269,7 +269,7 @@ def acknowledge_overrun(*, actor: Actor, lease_id: int, reason: str, now: dateti
     _record(actor, "lease.acknowledge_overrun", seen, reason=reason)
 
 
-def _wanted(asks: Sequence[Ask], now: datetime) -> tuple[dict[str, Wanted], set[str]]:
+def _wanted(asks: Sequence[LeaseAsk], now: datetime) -> tuple[dict[str, Wanted], set[str]]:
     """Return the asks of budgets that exist, and the ids of those whose rows others are making."""
     keys = {ask.ask_id: key_at(ask.budget_id, _begin(ask, now)) for ask in asks}
     named = {key for key in keys.values() if kind_of(key.budget_id) is not None}
@@ -287,12 +287,12 @@ def _wanted(asks: Sequence[Ask], now: datetime) -> tuple[dict[str, Wanted], set[
     return wanted, {ask_id for ask_id, key in keys.items() if key in busy}
 
 
-def _begin(ask: Ask, now: datetime) -> datetime:
+def _begin(ask: LeaseAsk, now: datetime) -> datetime:
     """The moment a lease begins to admit, by the gateway's clock; never far from now."""
     return max(min(ask.at, now + AHEAD + CLOCK_AHEAD_MAX), now - CLOCK_BEHIND_MAX)
 
 
-def _with_span(ask: Ask, key: BudgetKey, row: int, now: datetime) -> Wanted:
+def _with_span(ask: LeaseAsk, key: BudgetKey, row: int, now: datetime) -> Wanted:
     begin = _begin(ask, now)
     end = period_end(key.budget_id, key.starts_at)
     until = begin + LEASE_DURATION
@@ -342,10 +342,10 @@ def _answer(one: Wanted, lineage: str, decided: Decided, held_nanos: int) -> Ans
     if decided.lease is None:
         code, left = _refusal(ask.budget_id), decided.available_nanos
         limit = None if decided.limit_nanos is None else max(decided.limit_nanos, 0)
-        return Refused(
+        return LeaseDenial(
             *(ask.ask_id, ask.budget_id, code, left, decided.is_recalled, limit, held_nanos)
         )
-    return Granted(
+    return LeaseGrant(
         ask_id=ask.ask_id,
         budget_id=ask.budget_id,
         lease_id=f"{lineage}.{decided.lease}",

@@ -14,8 +14,8 @@ from control.api_keys.selectors import key_by_digests
 from control.api_keys.services import record_key_usage
 from control.organizations.access import ApiKeyPrincipal
 from control.request_context import client_address
+from serving.contract.api_key import is_well_formed
 from serving.contract.client_address import is_in
-from serving.contract.key import is_well_formed
 
 TOUCHED_EACH = timedelta(minutes=1)
 """The shortest time between two updates of a key's `last_used_at`."""

@@ -15,7 +15,7 @@ from control.accounts.models import NAME_MAX, User
 from control.db.models import ID_MAX, CredentialState, credential_state, new_id
 from control.organizations.models import Organization, Project
 from control.permissions import KEY_PERMISSIONS, Permission
-from serving.contract import key as secret_form
+from serving.contract import api_key as secret_form
 
 PEPPER_ID_MAX = 8
 PREFIX_CHARACTERS = 13

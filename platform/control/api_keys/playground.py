@@ -24,7 +24,7 @@ from control.feed.services import FeedRef, publish
 from control.organizations import selectors as tenants
 from control.organizations.models import Project
 from control.permissions import Actor, Permission, require
-from serving.contract.key import BASE62, make_secret
+from serving.contract.api_key import BASE62, make_secret
 
 LIFETIME = timedelta(hours=12)
 RENEWAL = timedelta(hours=1)

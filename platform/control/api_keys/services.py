@@ -37,8 +37,8 @@ from control.organizations.models import Organization, Project
 from control.organizations.signals import limits_changed
 from control.permissions import Actor, Permission, require
 from control.webhooks.services import send_event
+from serving.contract.api_key import make_secret
 from serving.contract.budget import limit_budget_id
-from serving.contract.key import make_secret
 
 # Rows are locked in the order of their ids, so that two batches never deadlock.
 RECORD_USAGE = """

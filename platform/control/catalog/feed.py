@@ -2,7 +2,7 @@
 
 from control.catalog.models import Deployment, Variant
 from control.feed.services import FeedRecord
-from serving.contract.records import DeploymentRecord, ModelRecord, Timeouts
+from serving.contract.records import DeploymentRecord, DeploymentTimeouts, ModelRecord
 
 
 def model_record(variant: Variant) -> FeedRecord:
@@ -44,7 +44,7 @@ def deployment_record(deployment: Deployment) -> FeedRecord:
         engine_arguments=(*variant.engine_arguments, *deployment.engine_arguments),
         external_urls=tuple(deployment.external_urls),
         dedicated_to=deployment.dedicated_to_id,
-        timeouts=Timeouts(
+        timeouts=DeploymentTimeouts(
             connect_seconds=deployment.connect_seconds,
             first_byte_seconds=deployment.first_byte_seconds,
             gap_seconds=deployment.gap_seconds,

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.utils.translation import gettext
 
 from serving.contract.codec import ContractError, decode
-from serving.contract.feed import Page
+from serving.contract.feed import FeedPage
 from serving.contract.replica import ReplicaRecord
 
 TIMEOUT_SECONDS = 1.0
@@ -70,7 +70,7 @@ def _poll() -> FleetStatus:
     )
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
-            page = decode(response.read(), Page)
+            page = decode(response.read(), FeedPage)
             return FleetStatus(tuple(decode(each.record, ReplicaRecord) for each in page.changes))
     except (OSError, ContractError):
         return FleetStatus(is_down=True)

@@ -12,8 +12,7 @@ from control.accounts.models import NAME_MAX
 from control.catalog.fleet_status import FleetStatus
 from control.db.models import ID_MAX, new_id
 from control.organizations.models import Organization
-from serving.contract.capabilities import ISOLATING
-from serving.contract.replica import State
+from serving.contract.replica import ISOLATING, State
 
 PUBLIC_ID_MAX = 100
 FAILURE_REASON_MAX = 500

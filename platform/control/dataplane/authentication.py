@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.utils.decorators import sync_and_async_middleware
 
 from control.errors import NotPermitted
-from serving.contract.credential import Caller, Role
+from serving.contract.credential import Role, ServiceIdentity
 
 log = structlog.get_logger(__name__)
 
@@ -58,7 +58,7 @@ def denial_reason(request: HttpRequest) -> HttpResponseBase | None:
     return None
 
 
-def caller_of(request: HttpRequest) -> Caller:
+def caller_of(request: HttpRequest) -> ServiceIdentity:
     """Return the caller of an internal call. Raises NotPermitted without a valid credential."""
     caller = _find(request)
     if caller is None:
@@ -66,8 +66,10 @@ def caller_of(request: HttpRequest) -> Caller:
     return caller
 
 
-def _find(request: HttpRequest) -> Caller | None:
-    found: Caller | None = settings.CONFIG.callers.find(request.headers.get("Authorization", ""))
+def _find(request: HttpRequest) -> ServiceIdentity | None:
+    found: ServiceIdentity | None = settings.CONFIG.callers.find(
+        request.headers.get("Authorization", "")
+    )
     return found
 
 

@@ -12,21 +12,21 @@ from control.errors import NotPermitted
 from control.feed.selectors import last_record
 from control.feed.services import FeedRecord, publish
 from serving.contract.codec import encode
-from serving.contract.credential import Caller
-from serving.contract.presence import MISSED_SECONDS
-from serving.contract.records import FleetSizeRecord
+from serving.contract.credential import ServiceIdentity
+from serving.contract.limits import MISSED_SECONDS
+from serving.contract.records import GatewayCountRecord
 
 log = structlog.get_logger(__name__)
 
 
-def name_gateway(caller: Caller, gateway_id: str) -> None:
+def name_gateway(caller: ServiceIdentity, gateway_id: str) -> None:
     """Record permanently that a live gateway belongs to the caller. Raises NotPermitted if it
     belongs to another."""
     GatewayOwner.objects.get_or_create(gateway_id=gateway_id, defaults={"name": caller.name})
     require_ownership(caller, [gateway_id])
 
 
-def require_ownership(caller: Caller, gateway_ids: Collection[str]) -> None:
+def require_ownership(caller: ServiceIdentity, gateway_ids: Collection[str]) -> None:
     """Raise NotPermitted if one of these gateways belongs to another caller."""
     for gateway_id, name in sorted(owned_by_others(caller, gateway_ids).items()):
         log.warning("internal_request_denied", caller=str(caller), gateway_id=gateway_id, of=name)
@@ -35,7 +35,7 @@ def require_ownership(caller: Caller, gateway_ids: Collection[str]) -> None:
         )
 
 
-def owned_by_others(caller: Caller, gateway_ids: Collection[str]) -> dict[str, str]:
+def owned_by_others(caller: ServiceIdentity, gateway_ids: Collection[str]) -> dict[str, str]:
     """Return those of these gateways that belong to another name, with that name.
 
     A gateway that was never alive under any name belongs to nobody: any caller may report what it
@@ -55,7 +55,7 @@ def record_heartbeat(*, gateway_id: str, is_leaving: bool, now: datetime) -> int
         GatewayHeartbeat.objects.update_or_create(gateway_id=gateway_id, defaults={"seen_at": now})
     GatewayHeartbeat.objects.filter(seen_at__lt=now - timedelta(seconds=MISSED_SECONDS)).delete()
     count = GatewayHeartbeat.objects.count()
-    record = FleetSizeRecord(count)
+    record = GatewayCountRecord(count)
     if last_record("fleet_size", "all") != encode(record).decode():
         publish([FeedRecord("fleet_size", "all", record)])
     return count

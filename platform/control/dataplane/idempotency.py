@@ -29,13 +29,13 @@ def quota(organization: Organization) -> IdempotencyQuota:
 
 
 @transaction.atomic
-def claim(asked: contract.Claim, *, now: datetime) -> contract.ClaimReply:
+def claim(asked: contract.IdempotencyClaim, *, now: datetime) -> contract.ClaimReply:
     """Claim a key for a request, if the key is free."""
     return contract.ClaimReply(_verdict(_locked_quota(asked.organization_id), asked, now))
 
 
 @transaction.atomic
-def store_response(asked: contract.KeepAnswer, *, now: datetime) -> contract.KeepReply:
+def store_response(asked: contract.StoreResponse, *, now: datetime) -> contract.StoreResponseReply:
     """Store the response to the request that holds a key, which may complete then; without its
     content where the quota is full.
 
@@ -46,23 +46,23 @@ def store_response(asked: contract.KeepAnswer, *, now: datetime) -> contract.Kee
     if found is None:
         found = _add(quota, wanted, now)
     elif (str(found.event_id), found.gateway_id) != (wanted.event_id, wanted.gateway_id):
-        return contract.KeepReply(is_kept=False)
+        return contract.StoreResponseReply(is_kept=False)
     if found.kept_at is None:
         _store(quota, found, asked.sealed, now)
-    return contract.KeepReply(is_kept=True)
+    return contract.StoreResponseReply(is_kept=True)
 
 
-def end_claim(asked: contract.Endings, *, now: datetime) -> contract.EndingsReply:
+def end_claim(asked: contract.ClaimEndings, *, now: datetime) -> contract.ClaimEndingsReply:
     """Record how requests ended. The responses of completed ones may be replayed; the others free
     their keys, including those whose claims have not arrived yet."""
-    endings: defaultdict[str, list[contract.Ending]] = defaultdict(list)
+    endings: defaultdict[str, list[contract.ClaimEnding]] = defaultdict(list)
     for ending in asked.endings:
         endings[ending.organization_id].append(ending)
     known = Organization.objects.filter(id__in=endings).order_by("id")
-    return contract.EndingsReply(sum(_end(one.id, endings[one.id], now) for one in known))
+    return contract.ClaimEndingsReply(sum(_end(one.id, endings[one.id], now) for one in known))
 
 
-def claim_holders(asked: contract.Endings) -> set[str]:
+def claim_holders(asked: contract.ClaimEndings) -> set[str]:
     """Return the gateways that hold the claims reported as ended."""
     event_ids = [ending.event_id for ending in asked.endings]
     return set(
@@ -94,28 +94,30 @@ def _locked_quota(organization_id: str) -> IdempotencyQuota:
     return IdempotencyQuota.objects.select_for_update().get(organization_id=organization_id)
 
 
-def _verdict(quota: IdempotencyQuota, request: contract.Claim, now: datetime) -> contract.Verdict:
+def _verdict(
+    quota: IdempotencyQuota, request: contract.IdempotencyClaim, now: datetime
+) -> contract.Verdict:
     if not _takes_keys(quota):
-        return contract.TurnedOff()
+        return contract.ClaimDisabled()
     if EarlyClaimEnding.objects.filter(event_id=request.event_id).exists():
-        return contract.Ended()
+        return contract.ClaimClosed()
     found = _live_claim(quota, request.key_digest, now)
     if found is not None:
         return _claim_verdict(found, request)
     if quota.claim_count >= contract.CLAIMS_MAX or quota.kept_bytes >= contract.KEPT_BYTES_MAX:
-        return contract.NoRoom(quota.claim_count, quota.kept_bytes)
+        return contract.ClaimStorageFull(quota.claim_count, quota.kept_bytes)
     _add(quota, request, now)
-    return contract.Claimed()
+    return contract.ClaimGrant()
 
 
-def _claim_verdict(found: IdempotencyClaim, request: contract.Claim) -> contract.Verdict:
+def _claim_verdict(found: IdempotencyClaim, request: contract.IdempotencyClaim) -> contract.Verdict:
     event_id = str(found.event_id)
     if found.request_digest != request.request_digest:
-        return contract.OtherRequest()
+        return contract.ClaimConflict()
     if found.is_completed:
-        return contract.Answered(event_id, None if found.sealed is None else bytes(found.sealed))
+        return contract.ClaimReplay(event_id, None if found.sealed is None else bytes(found.sealed))
     # The same claim again, since its first response was lost.
-    return contract.Claimed() if event_id == request.event_id else contract.Running()
+    return contract.ClaimGrant() if event_id == request.event_id else contract.ClaimInProgress()
 
 
 def _takes_keys(quota: IdempotencyQuota) -> bool:
@@ -132,7 +134,9 @@ def _live_claim(quota: IdempotencyQuota, key_digest: str, now: datetime) -> Idem
     return claims.first()
 
 
-def _add(quota: IdempotencyQuota, request: contract.Claim, now: datetime) -> IdempotencyClaim:
+def _add(
+    quota: IdempotencyQuota, request: contract.IdempotencyClaim, now: datetime
+) -> IdempotencyClaim:
     quota.claim_count += 1
     quota.save(update_fields=["claim_count"])
     return quota.claims.create(
@@ -168,7 +172,7 @@ def _remove(quota: IdempotencyQuota, claims: QuerySet[IdempotencyClaim]) -> int:
 
 
 @transaction.atomic
-def _end(organization_id: str, endings: Iterable[contract.Ending], now: datetime) -> int:
+def _end(organization_id: str, endings: Iterable[contract.ClaimEnding], now: datetime) -> int:
     quota = _locked_quota(organization_id)
     completed = {ending.event_id for ending in endings if ending.is_completed}
     failed = {ending.event_id for ending in endings if not ending.is_completed}

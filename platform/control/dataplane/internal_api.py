@@ -15,15 +15,15 @@ from control.dataplane.gateways import name_gateway, record_heartbeat, require_o
 from control.feed.views import feed
 from serving.contract.failed_requests import FailedRequests, StoredCount
 from serving.contract.idempotency import (
-    Claim,
+    ClaimEndings,
+    ClaimEndingsReply,
     ClaimReply,
-    Endings,
-    EndingsReply,
-    KeepAnswer,
-    KeepReply,
+    IdempotencyClaim,
+    StoreResponse,
+    StoreResponseReply,
 )
-from serving.contract.presence import Presence
-from serving.contract.records import FleetSizeRecord
+from serving.contract.limits import GatewayHeartbeat
+from serving.contract.records import GatewayCountRecord
 
 
 @csrf_exempt
@@ -32,11 +32,11 @@ def claims(request: HttpRequest) -> HttpResponse:
     """Respond whether a request may claim its key."""
     caller = caller_of(request)
 
-    def claim(record: Claim, now: datetime) -> ClaimReply:
+    def claim(record: IdempotencyClaim, now: datetime) -> ClaimReply:
         require_ownership(caller, [record.gateway_id])
         return idempotency.claim(record, now=now)
 
-    return answer_record(request, Claim, claim)
+    return answer_record(request, IdempotencyClaim, claim)
 
 
 @csrf_exempt
@@ -45,11 +45,11 @@ def answers(request: HttpRequest) -> HttpResponse:
     """Store the response to a request."""
     caller = caller_of(request)
 
-    def keep(record: KeepAnswer, now: datetime) -> KeepReply:
+    def keep(record: StoreResponse, now: datetime) -> StoreResponseReply:
         require_ownership(caller, [record.claim.gateway_id])
         return idempotency.store_response(record, now=now)
 
-    return answer_record(request, KeepAnswer, keep)
+    return answer_record(request, StoreResponse, keep)
 
 
 @csrf_exempt
@@ -58,11 +58,11 @@ def endings(request: HttpRequest) -> HttpResponse:
     """Record how requests ended."""
     caller = caller_of(request)
 
-    def end(record: Endings, now: datetime) -> EndingsReply:
+    def end(record: ClaimEndings, now: datetime) -> ClaimEndingsReply:
         require_ownership(caller, idempotency.claim_holders(record))
         return idempotency.end_claim(record, now=now)
 
-    return answer_record(request, Endings, end)
+    return answer_record(request, ClaimEndings, end)
 
 
 @csrf_exempt
@@ -71,14 +71,14 @@ def gateways(request: HttpRequest) -> HttpResponse:
     """Respond with the number of gateways, including the caller's, and record its owner."""
     caller = caller_of(request)
 
-    def heartbeat(presence: Presence, now: datetime) -> FleetSizeRecord:
+    def heartbeat(presence: GatewayHeartbeat, now: datetime) -> GatewayCountRecord:
         name_gateway(caller, presence.gateway_id)
         count = record_heartbeat(
             gateway_id=presence.gateway_id, is_leaving=presence.is_leaving, now=now
         )
-        return FleetSizeRecord(count)
+        return GatewayCountRecord(count)
 
-    return answer_record(request, Presence, heartbeat)
+    return answer_record(request, GatewayHeartbeat, heartbeat)
 
 
 @csrf_exempt

@@ -13,7 +13,7 @@ from django.db.models import Model, Q, QuerySet
 from django.utils.translation import gettext_lazy as _
 
 from control.errors import ObjectNotFound
-from serving.contract.key import BASE62
+from serving.contract.api_key import BASE62
 
 Row = TypeVar("Row", bound=Model)
 

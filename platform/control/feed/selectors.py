@@ -80,7 +80,7 @@ class FeedQuery:
     cursor: FeedCursor | None = None
 
 
-def page_for(asked: FeedQuery) -> feed.Page:
+def page_for(asked: FeedQuery) -> feed.FeedPage:
     """Return a page of changes, or of a snapshot: for version 0, for another lineage than the
     database's (which was restored from a backup since), for a version before the horizon, and for
     one that this database never gave. Raises FeedCursorExpired."""
@@ -98,7 +98,7 @@ def page_for(asked: FeedQuery) -> feed.Page:
         return _snapshot(asked, FeedCursor(lineage, horizon, last))
 
 
-def _increment(query: FeedQuery, last: int, lineage: str) -> feed.Page:
+def _increment(query: FeedQuery, last: int, lineage: str) -> feed.FeedPage:
     newer = PublishedChange.objects.filter(version__gt=query.after).order_by("version")
     if query.kinds is not None:
         newer = newer.filter(kind__in=query.kinds)
@@ -106,10 +106,10 @@ def _increment(query: FeedQuery, last: int, lineage: str) -> feed.Page:
         _change(row.version, row.kind, row.record_id, row.record) for row in newer[:CHANGES_MAX]
     )
     reached = changes[-1].version if len(changes) == CHANGES_MAX else last
-    return feed.Page(reached, False, changes, lineage)
+    return feed.FeedPage(reached, False, changes, lineage)
 
 
-def _snapshot(query: FeedQuery, start: FeedCursor) -> feed.Page:
+def _snapshot(query: FeedQuery, start: FeedCursor) -> feed.FeedPage:
     """Return a page of the state at the version at which the snapshot began."""
     parameters: dict[str, str | int | list[str] | None] = {
         "version": start.version,
@@ -127,16 +127,16 @@ def _snapshot(query: FeedQuery, start: FeedCursor) -> feed.Page:
     rest = ""
     if query.limit is not None and len(changes) == query.limit:
         rest = replace(start, kind=changes[-1].kind, record_id=changes[-1].id).text
-    return feed.Page(start.version, True, changes, start.lineage, rest)
+    return feed.FeedPage(start.version, True, changes, start.lineage, rest)
 
 
 def _horizon() -> int:
     return CompactionHorizon.objects.filter(id=1).values_list("version", flat=True).first() or 0
 
 
-def _change(version: int, kind: str, record_id: str, record: str | None) -> feed.Change:
+def _change(version: int, kind: str, record_id: str, record: str | None) -> feed.FeedChange:
     raw = feed.DELETED if record is None else msgspec.Raw(record.encode())
-    return feed.Change(version, kind, record_id, raw)
+    return feed.FeedChange(version, kind, record_id, raw)
 
 
 def last_record(kind: str, record_id: str) -> str | None:

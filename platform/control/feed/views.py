@@ -18,7 +18,7 @@ from django.views.decorators.http import require_GET
 from control.db.connection import connect_apart
 from control.feed.selectors import CHANGES_MAX, FeedCursor, FeedCursorExpired, FeedQuery, page_for
 from control.feed.services import CHANNEL
-from serving.contract.feed import Page
+from serving.contract.feed import FeedPage
 
 log = structlog.get_logger(__name__)
 
@@ -137,13 +137,13 @@ async def _wait_for_changes(query: FeedQuery, until: float) -> bytes:
         await waiting.wait(ring_count, min(POLL_SECONDS, left_seconds))
 
 
-def _has_changes(page: Page, query: FeedQuery) -> bool:
+def _has_changes(page: FeedPage, query: FeedQuery) -> bool:
     is_snapshot = page.snapshot and (query.cursor is not None or page.version != query.after)
     return is_snapshot or bool(page.changes) or query.lineage not in (None, page.lineage)
 
 
 @sync_to_async
-def read_page(asked: FeedQuery) -> Page:
+def read_page(asked: FeedQuery) -> FeedPage:
     """Return the requested page."""
     try:
         return page_for(asked)

@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from serving.contract.limits import MEASURES, STATE, Measure, count_name, shared_time, used
-from serving.contract.records import Limits
+from serving.contract.records import RateLimitSettings
 
 logger = structlog.get_logger(__name__)
 
@@ -34,7 +34,7 @@ class LimitSubject:
     """The owner of limits, on all models or on one."""
 
     owner_id: str
-    limits: Limits
+    limits: RateLimitSettings
     model_id: str | None = None
 
 

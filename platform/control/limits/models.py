@@ -12,7 +12,7 @@ from control.accounts.models import NAME_MAX
 from control.catalog.models import Model
 from control.db.models import ID_MAX, new_id
 from control.organizations.models import Organization
-from serving.contract.records import Limits
+from serving.contract.records import RateLimitSettings
 from serving.contract.units import TIERS, Tier
 
 LIMIT_MAX = 10**9
@@ -60,9 +60,9 @@ class RateLimitFields(models.Model):
         abstract = True
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> RateLimitSettings:
         """The row as a contract record for gateways."""
-        return Limits(**{figure: getattr(self, figure) for figure in RATE_LIMIT_FIELDS})
+        return RateLimitSettings(**{figure: getattr(self, figure) for figure in RATE_LIMIT_FIELDS})
 
 
 class UsageTier(RateLimitFields):

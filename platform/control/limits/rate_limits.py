@@ -31,7 +31,7 @@ from control.organizations.models import Organization, Project
 from control.organizations.selectors import locked_organization
 from control.permissions import Actor, Permission, require, require_operator
 from control.versions import lock_edits
-from serving.contract.records import Limits, LimitTierRecord, ModelLimits
+from serving.contract.records import ModelRateLimits, RateLimitSettings, UsageTierRecord
 from serving.contract.units import TIERS
 
 RateLimitOwner = Project | ApiKey
@@ -56,7 +56,7 @@ Row = UsageTier | UsageTierModelLimit | RateLimitOverride | SelfImposedRateLimit
 class EffectiveLimits:
     """Limits in force for an organization; `is_own` where an operator set them."""
 
-    limits: Limits
+    limits: RateLimitSettings
     is_own: bool = False
     model_id: str | None = None
     model_name: str = ""
@@ -126,7 +126,7 @@ def organizations_in_wrong_tier(limit: int) -> list[str]:
 
 def effective_limits(organization: Organization) -> list[EffectiveLimits]:
     """Return the limits of an organization: on all models together, then model by model."""
-    tier, mine = organization_usage_tier(organization).tier, Limits()
+    tier, mine = organization_usage_tier(organization).tier, RateLimitSettings()
     found: dict[str, EffectiveLimits] = {}
     if tier is not None:
         mine = tier.limits
@@ -150,17 +150,17 @@ def locked_owner(organization: Organization, owner_id: str) -> RateLimitOwner:
     return keys.locked_key(organization, owner_id)
 
 
-def own_limits(organization: Organization, owner_id: str) -> Limits:
+def own_limits(organization: Organization, owner_id: str) -> RateLimitSettings:
     """Return the limits that members set for a project or a key; no limits where they set none."""
     if not owner_id:
-        return Limits()
+        return RateLimitSettings()
     found = SelfImposedRateLimit.objects.filter(
         organization=organization, limited_id=owner_id
     ).first()
-    return Limits() if found is None else found.limits
+    return RateLimitSettings() if found is None else found.limits
 
 
-def all_own_limits(organization: Organization) -> dict[str, Limits]:
+def all_own_limits(organization: Organization) -> dict[str, RateLimitSettings]:
     """Return what members set, by the id of the project or the key."""
     rows = SelfImposedRateLimit.objects.filter(organization=organization)
     return {row.limited_id: row.limits for row in rows}
@@ -260,7 +260,7 @@ def set_rate_limit_override(
 @transaction.atomic
 def set_own_limits(
     *, actor: Actor, organization: Organization, owner_id: str, figures: Mapping[str, int | None]
-) -> Limits:
+) -> RateLimitSettings:
     """Limit a project or a key, within its organization's limits; omitted limits stay, None lifts
     one. Raises ObjectNotFound for another organization's rows."""
     require(actor, organization.id, Permission.LIMITS_WRITE)
@@ -343,16 +343,16 @@ class OrganizationRateLimits:
     tier's."""
 
     limit_tier_id: str | None = None
-    own_limits: Limits | None = None
-    own_model_limits: list[ModelLimits] = field(default_factory=list)
+    own_limits: RateLimitSettings | None = None
+    own_model_limits: list[ModelRateLimits] = field(default_factory=list)
 
 
 def usage_tier_record(tier: UsageTier) -> FeedRecord:
     """Return the feed record of a tier."""
     rows = tier.model_limits.order_by("model_id")
-    by_model = tuple(ModelLimits(row.model_id, row.limits) for row in rows)
+    by_model = tuple(ModelRateLimits(row.model_id, row.limits) for row in rows)
     service_tiers = None if tier.service_tiers is None else tuple(tier.usable_service_tiers)
-    record = LimitTierRecord(tier.id, tier.limits, by_model, service_tiers)
+    record = UsageTierRecord(tier.id, tier.limits, by_model, service_tiers)
     return FeedRecord("limit_tier", tier.id, record)
 
 
@@ -366,12 +366,12 @@ def organization_rate_limits(ids: Collection[str]) -> dict[str, OrganizationRate
         if row.model_id is None:
             found[row.organization_id].own_limits = row.limits
         else:
-            limits = ModelLimits(row.model_id, row.limits)
+            limits = ModelRateLimits(row.model_id, row.limits)
             found[row.organization_id].own_model_limits.append(limits)
     return found
 
 
-def own_limits_of(ids: Collection[str]) -> dict[str, Limits]:
+def own_limits_of(ids: Collection[str]) -> dict[str, RateLimitSettings]:
     """Return the limits that members set for projects or keys, by id."""
     return {
         row.limited_id: row.limits

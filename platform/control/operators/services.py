@@ -32,7 +32,7 @@ from control.operators.selectors import (
 from control.organizations.members import invitation_digest, require_acceptable, require_email
 from control.organizations.validators import name as checked_name
 from control.permissions import Actor, OperatorRole, Permission, require_operator
-from serving.contract.key import (
+from serving.contract.api_key import (
     BASE62,
     CHECKSUM_CHARACTERS,
     RANDOM_CHARACTERS,

@@ -2,9 +2,9 @@
 
 import sys
 
-from serving.contract.capabilities import FEATURES, NO_PREFIX_CACHE, STRUCTURAL_TAG
 from serving.contract.prompt import BYTE_TOKENS
 from serving.contract.records import DeploymentRecord
+from serving.contract.replica import FEATURES, NO_PREFIX_CACHE, STRUCTURAL_TAG
 from serving.contract.text_guard import TextGuard
 from serving.engine.engine import EMBEDS, SPOKEN, Launch
 

@@ -2,9 +2,9 @@
 
 import os
 
-from serving.aside.serve import serve
 from serving.engine.errors import AnswerBroken
 from serving.gateway.finishing.questions import Begun, Broken, Reply, Took
+from serving.offload.worker import serve
 
 SECONDS_MAX = 60.0
 """More than a gateway waits."""

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from serving.aside.bench import Bench, Late
-from serving.aside.process import Died, Process
-from serving.aside.turns import Busy, Turns
 from serving.engine.errors import AnswerBroken
 from serving.engine.reading import Reading
 from serving.engine.usage import Tokens
 from serving.gateway.dialects.dialect import Rendering
 from serving.gateway.finishing.questions import Begun, Broken
+from serving.offload.pool import OffloadBusy, OffloadPool, OffloadTimeout, TenantSemaphore
+from serving.offload.process import WorkerDied, WorkerProcess
 from serving.pool.room import Room
 
 PROCESSES = 2
@@ -42,13 +41,13 @@ class Finishing:
     """Keeps the processes that make long answers."""
 
     def __init__(self) -> None:
-        turns = Turns(
+        turns = TenantSemaphore(
             PROCESSES,
             waiting_max=WAITING_MAX,
             waiting_of_one_max=WAITING_MAX,
             wait_seconds_max=WAIT_SECONDS_MAX,
         )
-        self.bench = Bench(("serving.gateway.finishing",), turns, seconds_max=SECONDS_MAX)
+        self.bench = OffloadPool(("serving.gateway.finishing",), turns, seconds_max=SECONDS_MAX)
         self.unfinished = 0
         self._vacated = Room(VACATED_BYTES_MAX)
 
@@ -84,7 +83,7 @@ class Finishing:
         try:
             async with self.bench.process(organization_id) as process:
                 return await _ask(process, begun, rest)
-        except (Busy, Late, Died):
+        except (OffloadBusy, OffloadTimeout, WorkerDied):
             self.unfinished += 1
             return None
 
@@ -93,7 +92,7 @@ class Finishing:
         await self.bench.close()
 
 
-async def _ask(process: Process, begun: Begun, rest: Sequence[bytes]) -> Finished:
+async def _ask(process: WorkerProcess, begun: Begun, rest: Sequence[bytes]) -> Finished:
     reply, pieces = await process.ask(begun, rest)
     if isinstance(reply, Broken):
         raise AnswerBroken(reply.reason)

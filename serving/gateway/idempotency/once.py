@@ -8,14 +8,14 @@ from functools import partial
 import structlog
 
 from serving.contract.idempotency import (
-    Answered,
-    Claim,
-    Claimed,
-    Ended,
-    NoRoom,
-    OtherRequest,
-    Running,
-    TurnedOff,
+    ClaimClosed,
+    ClaimConflict,
+    ClaimDisabled,
+    ClaimGrant,
+    ClaimInProgress,
+    ClaimReplay,
+    ClaimStorageFull,
+    IdempotencyClaim,
     Verdict,
 )
 from serving.gateway.conversation import ClientGone, Conversation
@@ -38,13 +38,13 @@ RAW_HEADER = HEADER.lower().encode()
 TURNS_MAX = 2
 """How many requests of its key a client waits for that come to nothing."""
 ENDINGS: dict[type[Verdict], str] = {
-    Claimed: "worked_on",
-    Answered: "given_again",
-    Running: "running_elsewhere",
-    OtherRequest: "other_request",
-    NoRoom: "no_room",
-    TurnedOff: "turned_off",
-    Ended: "unavailable",
+    ClaimGrant: "worked_on",
+    ClaimReplay: "given_again",
+    ClaimInProgress: "running_elsewhere",
+    ClaimConflict: "other_request",
+    ClaimStorageFull: "no_room",
+    ClaimDisabled: "turned_off",
+    ClaimClosed: "unavailable",
 }
 Work = Callable[[Turn], Awaitable[None]]
 """Answers the request, its answer being kept by the turn. Raises ApiError."""
@@ -106,7 +106,7 @@ class Once:
         try:
             verdict = await self._claim(turn)
             self._endings[ENDINGS[type(verdict)]] += 1
-            is_ours = isinstance(verdict, Claimed)
+            is_ours = isinstance(verdict, ClaimGrant)
             if is_ours:
                 conversation.send_through(partial(_copied, conversation, turn.copy))
                 await work(turn)
@@ -128,7 +128,7 @@ class Once:
         )
 
     def _new_turn(self, conversation: Conversation, principal: Principal, wish: Wish) -> Turn:
-        claim = Claim(
+        claim = IdempotencyClaim(
             event_id=conversation.request_id,
             gateway_id=self._gateway_id,
             organization_id=principal.organization_id,
@@ -183,7 +183,7 @@ async def _wait(conversation: Conversation, turn: Turn) -> None:
 
 async def _tell(conversation: Conversation, wish: Wish, verdict: Verdict) -> None:
     """Give the answer there is. Raises ApiError where there is none."""
-    if not isinstance(verdict, Answered) or verdict.sealed is None:
+    if not isinstance(verdict, ClaimReplay) or verdict.sealed is None:
         raise _refusal(verdict)
     event_id = verdict.event_id
     conversation.hold(len(verdict.sealed))
@@ -198,15 +198,15 @@ async def _tell(conversation: Conversation, wish: Wish, verdict: Verdict) -> Non
 
 def _refusal(verdict: Verdict) -> ApiError:
     match verdict:
-        case Running():
+        case ClaimInProgress():
             return refusals.still_running()
-        case OtherRequest():
+        case ClaimConflict():
             return refusals.other_request()
-        case Answered():
+        case ClaimReplay():
             return refusals.answer_lost()
-        case TurnedOff():
+        case ClaimDisabled():
             return refusals.not_taken()
-        case NoRoom():
+        case ClaimStorageFull():
             return refusals.no_room(verdict)
         case _:
             return refusals.unavailable()

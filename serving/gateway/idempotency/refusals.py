@@ -1,6 +1,6 @@
 """What is told of a request whose idempotency key keeps it from being worked on."""
 
-from serving.contract.idempotency import CLAIMS_MAX, HOURS_KEPT, KEPT_BYTES_MAX, NoRoom
+from serving.contract.idempotency import CLAIMS_MAX, HOURS_KEPT, KEPT_BYTES_MAX, ClaimStorageFull
 from serving.gateway.errors import ApiError, BadRequest, Unavailable
 from serving.gateway.idempotency.wish import HEADER
 
@@ -56,7 +56,7 @@ def answer_lost() -> KeyConflict:
     return KeyConflict(message, code="idempotency_answer_lost", param=HEADER, headers=[USELESS])
 
 
-def no_room(full: NoRoom) -> TooManyKeys:
+def no_room(full: ClaimStorageFull) -> TooManyKeys:
     """Return the error for an organization that keeps as much as it may."""
     message = (
         f"Your organization has {full.claims:,} idempotency keys with"

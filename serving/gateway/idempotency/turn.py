@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable
 
-from serving.contract.idempotency import Claim, Ending
+from serving.contract.idempotency import ClaimEnding, IdempotencyClaim
 from serving.gateway.conversation import Conversation
 from serving.gateway.errors import Headers, Unavailable
 from serving.gateway.idempotency.copy import Copy
@@ -20,7 +20,7 @@ class Turn:
     """Copies what its client, the leader, is told, and has it kept."""
 
     def __init__(
-        self, wish: Wish, claim: Claim, leader: Conversation, claims: Claims, copy: Copy
+        self, wish: Wish, claim: IdempotencyClaim, leader: Conversation, claims: Claims, copy: Copy
     ) -> None:
         self.wish = wish
         self.claim = claim
@@ -61,7 +61,7 @@ class Turn:
         if self._is_completed is None:
             return
         claim = self.claim
-        ending = Ending(claim.organization_id, claim.event_id, self._is_completed)
+        ending = ClaimEnding(claim.organization_id, claim.event_id, self._is_completed)
         await asyncio.wait({self._claims.end(ending)}, timeout=TELL_SECONDS)
 
     async def _sealed(self, headers: Headers, tail: bytes) -> bytes | None:

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from serving.aside.serve import serve
 from serving.contract.records import ModelRecord
 from serving.gateway.dialects.dialect import Dialect, Job
 from serving.gateway.dialects.every import DIALECTS
 from serving.gateway.errors import BadRequest
 from serving.gateway.preparing.questions import Body, Named, Question, Refused, Reply
+from serving.offload.worker import serve
 
 SECONDS_MAX = 10.0
 """More than a gateway waits."""

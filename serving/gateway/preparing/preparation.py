@@ -9,9 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from serving.aside.bench import Bench, Late
-from serving.aside.process import Died, Process
-from serving.aside.turns import Busy, Turns
 from serving.contract.records import ModelRecord
 from serving.gateway.dialects.dialect import Dialect, Generating, Job
 from serving.gateway.errors import (
@@ -22,6 +19,8 @@ from serving.gateway.errors import (
     Unavailable,
 )
 from serving.gateway.preparing.questions import Body, Refused
+from serving.offload.pool import OffloadBusy, OffloadPool, OffloadTimeout, TenantSemaphore
+from serving.offload.process import WorkerDied, WorkerProcess
 
 HERE_BYTES_MAX = 32 * 1024
 SCHEMAS_HERE_BYTES_MAX = 2 * 1024
@@ -51,13 +50,13 @@ class Preparation:
     """Makes jobs of bodies; keeps the processes that read the large ones."""
 
     def __init__(self) -> None:
-        turns = Turns(
+        turns = TenantSemaphore(
             PROCESSES,
             waiting_max=WAITING_MAX,
             waiting_of_one_max=WAITING_OF_ONE_MAX,
             wait_seconds_max=WAIT_SECONDS_MAX,
         )
-        self.bench = Bench(("serving.gateway.preparing",), turns, seconds_max=SECONDS_MAX)
+        self.bench = OffloadPool(("serving.gateway.preparing",), turns, seconds_max=SECONDS_MAX)
         self.refused = 0
         self.refused_own = 0
 
@@ -76,12 +75,12 @@ class Preparation:
         try:
             async with self.bench.process(organization_id) as process:
                 return await _beside(process, dialect, body, find)
-        except Busy as busy:
+        except OffloadBusy as busy:
             raise self._busy(is_own=busy.is_own) from None
-        except Late:
+        except OffloadTimeout:
             message = f"Your request could not be read within {SECONDS_MAX:.0f} seconds."
             raise BadRequest(message, code="request_too_complex") from None
-        except Died:
+        except WorkerDied:
             message = "Your request could not be read. Please try again."
             raise Unavailable(message, code="server_is_overloaded") from None
 
@@ -104,7 +103,7 @@ def _here(dialect: Dialect, request: Any, size: int, find: FindModel) -> Job:
 
 
 async def _beside(
-    process: Process, dialect: Dialect, body: Sequence[bytes], find: FindModel
+    process: WorkerProcess, dialect: Dialect, body: Sequence[bytes], find: FindModel
 ) -> Job:
     named, _ = await process.ask(Body(dialect.path), body)
     if isinstance(named, Refused):

@@ -22,7 +22,7 @@ from billing.credit.services.budgets import fund, set_limits
 from billing.credit.services.leases import charge, grant_leases, take_back, void_abandoned_leases
 from control.feed.database_identity import database_id
 from serving.contract.ids import new_id
-from serving.contract.lease import Ask, Granted, Refused, Return
+from serving.contract.lease import LeaseAsk, LeaseDenial, LeaseGrant, LeaseReturn
 from tests.fixtures.books import differences
 from tests.fixtures.usage import NOW, give_credit, make_customer
 
@@ -67,12 +67,12 @@ class AnyOrder(RuleBasedStateMachine):
 
     def asked(self, gateway: str, need: int, want: int) -> Any:
         before = self.budget.available_nanos or 0
-        ask = Ask(new_id(), self.customer.balance, need, want, NOW)
+        ask = LeaseAsk(new_id(), self.customer.balance, need, want, NOW)
         given = {"gateway_id": gateway, "asks": [ask], "lineage": database_id(), "now": NOW}
         (reply,) = grant_leases(**given)
         assert grant_leases(**given) == (reply,)
-        if not isinstance(reply, Granted):
-            assert isinstance(reply, Refused)
+        if not isinstance(reply, LeaseGrant):
+            assert isinstance(reply, LeaseDenial)
             assert before < max(need, 1)
             assert reply.held_nanos == sum(
                 one.held_nanos
@@ -117,7 +117,7 @@ class AnyOrder(RuleBasedStateMachine):
         set_limits({self.customer.balance: 0}, now=NOW)
 
     def take_back(self, one: tuple[str, str], keep: int, *, closed: bool) -> None:
-        back = [Return(one[0], keep, closed)]
+        back = [LeaseReturn(one[0], keep, closed)]
         taken = take_back(gateway_id=one[1], returns=back, lineage=database_id(), now=NOW)
         assert taken == (one[0],)
 

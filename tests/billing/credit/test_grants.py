@@ -22,7 +22,7 @@ from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.feed.database_identity import database_id
 from control.permissions import Actor
-from serving.contract.lease import Return
+from serving.contract.lease import LeaseReturn
 from tests.fixtures.spending import TODAY, agree, charge_to, follow, remaining, settle, use
 from tests.fixtures.usage import GATEWAY, NOW, ask_for, give_credit, make_customer
 
@@ -238,7 +238,7 @@ def test_expiry_leaves_what_a_lease_from_before_may_still_spend(customer):
     follow(customer, 150, E1)
     assert expire_grants(now=E2) == 0
     assert remaining(grant) == [50]
-    closed = [Return(lease.lease_id, 150, True)]
+    closed = [LeaseReturn(lease.lease_id, 150, True)]
     take_back(gateway_id=GATEWAY, returns=closed, lineage=database_id(), now=NOW)
     assert expire_grants(now=E2) == 1
     assert (remaining(grant), balance_nanos(customer.id)) == ([0], 0)

@@ -32,7 +32,14 @@ from control.organizations.services import set_organization_terms
 from control.permissions import Actor
 from serving.contract.budget import limit_budget_id
 from serving.contract.ids import new_id
-from serving.contract.lease import Ask, Deferred, Granted, LeaseRequest, Refused, Return
+from serving.contract.lease import (
+    LeaseAsk,
+    LeaseDeferral,
+    LeaseDenial,
+    LeaseGrant,
+    LeaseRequest,
+    LeaseReturn,
+)
 from tests.fixtures.books import differences
 from tests.fixtures.usage import (
     GATEWAY,
@@ -52,16 +59,16 @@ MINUTE = timedelta(minutes=1)
 MONTH_END = datetime(2026, 12, 1, tzinfo=UTC)
 
 
-def poll(*asks: Ask, gateway: str = GATEWAY, now: datetime = NOW, **fields: Any):
+def poll(*asks: LeaseAsk, gateway: str = GATEWAY, now: datetime = NOW, **fields: Any):
     request = LeaseRequest(gateway_id=gateway, sent_at=now, asks=asks, **fields)
     return answer(request, now=now)
 
 
-def give_back(lease: Granted, keep: int = 0, *, closed: bool = False, gateway: str = GATEWAY):
-    return poll(gateway=gateway, returns=(Return(lease.lease_id, keep, closed),))
+def give_back(lease: LeaseGrant, keep: int = 0, *, closed: bool = False, gateway: str = GATEWAY):
+    return poll(gateway=gateway, returns=(LeaseReturn(lease.lease_id, keep, closed),))
 
 
-def row_of(lease: Granted) -> Lease:
+def row_of(lease: LeaseGrant) -> Lease:
     return Lease.objects.get(pk=lease.lease_id.partition(".")[2])
 
 
@@ -122,7 +129,7 @@ def test_a_lease_sets_money_aside(customer):
 
 def test_asking_again_after_a_lost_answer_grants_nothing_twice(customer):
     give_credit(customer, 1_000)
-    ask = Ask("ask_1", customer.balance, 10, 100, NOW)
+    ask = LeaseAsk("ask_1", customer.balance, 10, 100, NOW)
     assert poll(ask) == poll(ask)
     assert left(customer) == 900
 
@@ -130,7 +137,7 @@ def test_asking_again_after_a_lost_answer_grants_nothing_twice(customer):
 def test_asking_again_for_a_lease_that_is_over_answers_an_empty_one(customer):
     """A voided lease holds nothing, so its late answer must not be spent."""
     give_credit(customer, 1_000)
-    ask = Ask("ask_1", customer.balance, 10, 100, NOW)
+    ask = LeaseAsk("ask_1", customer.balance, 10, 100, NOW)
     (lease,) = poll(ask).answers
     give_back(lease, closed=True)
     (again,) = poll(ask).answers
@@ -139,9 +146,9 @@ def test_asking_again_for_a_lease_that_is_over_answers_an_empty_one(customer):
 
 
 def test_asking_again_in_the_next_period_answers_the_period_of_the_lease(customer):
-    ask = Ask("ask_1", limit_budget_id(customer.id), 10, 10, MONTH_END - MINUTE)
+    ask = LeaseAsk("ask_1", limit_budget_id(customer.id), 10, 10, MONTH_END - MINUTE)
     (first,) = poll(ask, now=MONTH_END - MINUTE).answers
-    late = Ask("ask_1", limit_budget_id(customer.id), 10, 10, MONTH_END + MINUTE)
+    late = LeaseAsk("ask_1", limit_budget_id(customer.id), 10, 10, MONTH_END + MINUTE)
     (again,) = poll(late, now=MONTH_END + MINUTE).answers
     assert again == first
     assert again.period_ends_at == MONTH_END
@@ -151,34 +158,34 @@ def test_another_gateways_ask_is_not_answered_with_its_lease(customer, outsider)
     """Nor does it harm the asks beside it."""
     give_credit(customer, 1_000)
     give_credit(outsider, 1_000)
-    stolen = Ask("ask_1", customer.balance, 10, 100, NOW)
+    stolen = LeaseAsk("ask_1", customer.balance, 10, 100, NOW)
     poll(stolen)
-    reply = poll(stolen, Ask("ask_2", outsider.balance, 10, 10, NOW), gateway=OTHER)
-    assert [type(one) for one in reply.answers] == [Deferred, Granted]
+    reply = poll(stolen, LeaseAsk("ask_2", outsider.balance, 10, 10, NOW), gateway=OTHER)
+    assert [type(one) for one in reply.answers] == [LeaseDeferral, LeaseGrant]
 
 
 def test_one_ask_id_for_two_budgets_gets_one_lease(customer, outsider):
     give_credit(customer, 1_000)
     give_credit(outsider, 1_000)
-    poll(Ask("ask_1", customer.balance, 10, 10, NOW))
-    (again,) = poll(Ask("ask_1", outsider.balance, 10, 10, NOW)).answers
-    assert isinstance(again, Deferred)
+    poll(LeaseAsk("ask_1", customer.balance, 10, 10, NOW))
+    (again,) = poll(LeaseAsk("ask_1", outsider.balance, 10, 10, NOW)).answers
+    assert isinstance(again, LeaseDeferral)
     assert left(outsider) == 1_000
 
 
 def test_two_asks_of_one_budget_are_answered_one_by_one(customer):
     give_credit(customer, 1_000)
-    first, second = (Ask(f"ask_{n}", customer.balance, 600, 600, NOW) for n in (1, 2))
-    assert [type(one) for one in poll(first, second).answers] == [Granted, Deferred]
-    waited_for = Ask(second.ask_id, second.budget_id, 600, 600, NOW, deferred=True)
-    assert [type(one) for one in poll(waited_for).answers] == [Refused]
+    first, second = (LeaseAsk(f"ask_{n}", customer.balance, 600, 600, NOW) for n in (1, 2))
+    assert [type(one) for one in poll(first, second).answers] == [LeaseGrant, LeaseDeferral]
+    waited_for = LeaseAsk(second.ask_id, second.budget_id, 600, 600, NOW, deferred=True)
+    assert [type(one) for one in poll(waited_for).answers] == [LeaseDenial]
     assert left(customer) == 400
 
 
 def test_a_deferred_second_ask_is_granted_in_the_same_poll_when_it_comes_again(customer):
     give_credit(customer, 1_000)
-    both = [Ask(f"ask_{n}", customer.balance, 10, 10, NOW, deferred=True) for n in (1, 2)]
-    assert [type(one) for one in poll(*both).answers] == [Granted, Granted]
+    both = [LeaseAsk(f"ask_{n}", customer.balance, 10, 10, NOW, deferred=True) for n in (1, 2)]
+    assert [type(one) for one in poll(*both).answers] == [LeaseGrant, LeaseGrant]
 
 
 def test_without_credit_the_answer_is_exhausted(customer):
@@ -188,9 +195,9 @@ def test_without_credit_the_answer_is_exhausted(customer):
 
 
 def test_a_grant_of_credit_works_at_the_next_ask(customer):
-    assert isinstance(ask_for(customer.balance, 10), Refused)
+    assert isinstance(ask_for(customer.balance, 10), LeaseDenial)
     give_credit(customer, 10)
-    assert isinstance(ask_for(customer.balance, 10), Granted)
+    assert isinstance(ask_for(customer.balance, 10), LeaseGrant)
 
 
 @pytest.mark.parametrize(
@@ -199,14 +206,14 @@ def test_a_grant_of_credit_works_at_the_next_ask(customer):
 )
 def test_what_is_no_budget_gets_nothing_and_has_no_row(budget_id):
     refused = ask_for(budget_id, 1)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, LeaseDenial)
     assert refused.available_nanos == 0
     assert not Budget.objects.exists()
 
 
 def test_an_outsiders_credit_is_out_of_reach(customer, outsider):
     give_credit(outsider, 1_000)
-    assert isinstance(ask_for(customer.balance, 10), Refused)
+    assert isinstance(ask_for(customer.balance, 10), LeaseDenial)
 
 
 def test_absurd_figures_neither_overflow_nor_harm_their_neighbours(customer, outsider):
@@ -214,10 +221,10 @@ def test_absurd_figures_neither_overflow_nor_harm_their_neighbours(customer, out
     give_credit(outsider, 1_000)
     most = 2**63 - 1
     reply = poll(
-        Ask("ask_1", customer.balance, most, most, NOW),
-        Ask("ask_2", limit_budget_id(customer.id), 10, most, NOW),
-        Ask("ask_3", outsider.balance, 0, most, NOW),
-        Ask("ask_4", limit_budget_id(outsider.id), 0, 0, NOW),
+        LeaseAsk("ask_1", customer.balance, most, most, NOW),
+        LeaseAsk("ask_2", limit_budget_id(customer.id), 10, most, NOW),
+        LeaseAsk("ask_3", outsider.balance, 0, most, NOW),
+        LeaseAsk("ask_4", limit_budget_id(outsider.id), 0, 0, NOW),
     )
     assert [getattr(one, "granted_nanos", None) for one in reply.answers] == [None, 10, 0, 0]
 
@@ -236,7 +243,9 @@ def test_a_lease_ends_with_its_period(customer):
 def test_the_next_periods_lease_is_had_ahead(customer):
     """At 23:45 of the last day: the lease begins at midnight and is of the new month."""
     name = limit_budget_id(customer.id)
-    (lease,) = poll(Ask(new_id(), name, 10, 10, MONTH_END), now=MONTH_END - 15 * MINUTE).answers
+    (lease,) = poll(
+        LeaseAsk(new_id(), name, 10, 10, MONTH_END), now=MONTH_END - 15 * MINUTE
+    ).answers
     assert (lease.period, lease.admits_from) == (MONTH_END, MONTH_END)
     assert lease.admits_until == MONTH_END + LEASE_DURATION
     assert (budget(name, NOW), budget(name, MONTH_END).pending_nanos) == (None, 10)
@@ -244,7 +253,7 @@ def test_the_next_periods_lease_is_had_ahead(customer):
 
 def test_nobody_leases_a_far_future(customer):
     name = limit_budget_id(customer.id)
-    (lease,) = poll(Ask(new_id(), name, 10, 10, NOW + timedelta(days=60))).answers
+    (lease,) = poll(LeaseAsk(new_id(), name, 10, 10, NOW + timedelta(days=60))).answers
     assert lease.admits_from == NOW + 20 * MINUTE
     assert lease.period == datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -288,7 +297,7 @@ def test_a_closed_lease_holds_nothing_and_is_closed_once(customer):
 def test_one_lease_twice_in_a_poll_is_given_back_as_far_as_either_says(customer):
     give_credit(customer, 1_000)
     lease = ask_for(customer.balance, 600)
-    twice = (Return(lease.lease_id, 500, True), Return(lease.lease_id, 100, False))
+    twice = (LeaseReturn(lease.lease_id, 500, True), LeaseReturn(lease.lease_id, 100, False))
     assert poll(returns=twice).returned == (lease.lease_id,)
     assert left(customer) == 1_000
     assert differences() == []
@@ -314,14 +323,14 @@ def test_a_gateway_cannot_give_back_anothers_lease(customer):
 @pytest.mark.parametrize("name", ["7", "lease", "x.7", "{era}.", "{era}.-7", "{era}.9" + "9" * 30])
 def test_what_is_no_lease_is_taken_so_that_it_comes_no_more(name):
     name = name.format(era=database_id())
-    assert poll(returns=(Return(name, 0, True),)).returned == (name,)
+    assert poll(returns=(LeaseReturn(name, 0, True),)).returned == (name,)
 
 
 def test_a_negative_claim_gives_back_no_more_than_there_is(customer):
     """The contract refuses it; the database would take it for nothing."""
     give_credit(customer, 1_000)
     lease = ask_for(customer.balance, 600)
-    absurd = Return(lease.lease_id, -(2**62), False)
+    absurd = LeaseReturn(lease.lease_id, -(2**62), False)
     take_back(gateway_id=GATEWAY, returns=[absurd], lineage=database_id(), now=NOW)
     assert left(customer) == 1_000
     assert differences() == []
@@ -337,7 +346,7 @@ def test_idle_money_elsewhere_is_recalled(customer):
     assert poll().recalls == (lease.lease_id,)
     assert poll(gateway=OTHER).recalls == ()
     assert give_back(lease, 100).recalls == ()
-    assert isinstance(ask_for(customer.balance, 500, gateway=OTHER), Granted)
+    assert isinstance(ask_for(customer.balance, 500, gateway=OTHER), LeaseGrant)
 
 
 def test_a_lease_that_stopped_is_not_recalled_again(customer):
@@ -353,7 +362,7 @@ def test_a_refusal_tells_what_requests_under_way_elsewhere_may_leave(customer):
 
     def held(need, gateway=OTHER, now=NOW):
         answer = ask_for(customer.balance, need, gateway=gateway, now=now)
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, LeaseDenial)
         return answer.held_nanos, answer.available_nanos
 
     give_credit(customer, 100)
@@ -403,7 +412,7 @@ def test_reversed_credit_is_recalled(customer):
     lease = ask_for(customer.balance, 400)
     reverse_grant(actor=OPERATOR, grant_id=grant.id, reason="mistake", now=NOW)
     assert poll().recalls == (lease.lease_id,)
-    assert isinstance(ask_for(customer.balance, 1), Refused)
+    assert isinstance(ask_for(customer.balance, 1), LeaseDenial)
 
 
 # Charges
@@ -475,9 +484,9 @@ def test_a_journal_that_comes_after_the_void_is_still_booked(customer, price):
 def test_the_leases_of_another_database_are_over(customer):
     """As after a restore: the rows are of the lineage before, and no name of today means them."""
     give_credit(customer, 1_000)
-    old = Ask("ask_1", customer.balance, 600, 600, NOW)
+    old = LeaseAsk("ask_1", customer.balance, 600, 600, NOW)
     (lease,) = grant_leases(gateway_id=GATEWAY, asks=[old], lineage="before", now=NOW)
-    reply = poll(old, returns=(Return(lease.lease_id, 0, True),))
+    reply = poll(old, returns=(LeaseReturn(lease.lease_id, 0, True),))
     assert reply.returned == (lease.lease_id,)
     assert reply.answers[0].granted_nanos == 0
     assert left(customer) == 400
@@ -527,8 +536,8 @@ def test_a_postpaid_organization_spends_up_to_its_monthly_limit(customer, price)
     ingest(make_batch([make_event(customer, price)]), now=NOW)
     assert budget(name, NOW).available_nanos == 68_000
     assert ask_for(name, 132_000).code == "organization_spend_limit_exceeded"
-    assert isinstance(ask_for(name, 132_000, now=NOW + timedelta(days=10)), Granted)
-    assert isinstance(ask_for(customer.balance, 10**12), Granted)
+    assert isinstance(ask_for(name, 132_000, now=NOW + timedelta(days=10)), LeaseGrant)
+    assert isinstance(ask_for(customer.balance, 10**12), LeaseGrant)
 
 
 @pytest.mark.parametrize(
@@ -550,18 +559,18 @@ def test_a_budget_without_a_limit_grants_what_is_wished(customer):
 
 def test_each_part_of_a_request_is_answered_in_its_order(customer, outsider):
     give_credit(customer, 100)
-    asks = [Ask(new_id(), one.balance, 10, 10, NOW) for one in (outsider, customer)]
-    assert [type(one) for one in poll(*asks).answers] == [Refused, Granted]
+    asks = [LeaseAsk(new_id(), one.balance, 10, 10, NOW) for one in (outsider, customer)]
+    assert [type(one) for one in poll(*asks).answers] == [LeaseDenial, LeaseGrant]
 
 
-def fill(count: int) -> tuple[list[Customer], list[Granted]]:
+def fill(count: int) -> tuple[list[Customer], list[LeaseGrant]]:
     """Return as many customers with credit, and five leases of each."""
     customers = [Customer(one, None, None) for one in make_organizations(count)]  # type: ignore[arg-type]
     leases = []
     for one in customers:
         give_credit(one, 1_000)
     for _ in range(5):
-        asks = [Ask(new_id(), one.balance, 10, 10, NOW) for one in customers]
+        asks = [LeaseAsk(new_id(), one.balance, 10, 10, NOW) for one in customers]
         leases += poll(*asks).answers
     return customers, leases
 
@@ -574,11 +583,11 @@ def make_organizations(count: int) -> list[Organization]:
 
 def statements_of_a_poll(count: int, counted: Any) -> int:
     customers, leases = fill(count)
-    asks = [Ask(new_id(), one.balance, 10, 10, NOW) for one in customers]
-    returns = tuple(Return(lease.lease_id, 0, True) for lease in leases)
+    asks = [LeaseAsk(new_id(), one.balance, 10, 10, NOW) for one in customers]
+    returns = tuple(LeaseReturn(lease.lease_id, 0, True) for lease in leases)
     with counted as seen:
         reply = poll(*asks, returns=returns)
-    assert {type(one) for one in reply.answers} == {Granted}
+    assert {type(one) for one in reply.answers} == {LeaseGrant}
     assert len(reply.returned) == len(leases)
     return len(seen)
 
@@ -595,7 +604,7 @@ def test_a_lease_is_forgotten_weeks_after_it_closed_and_not_before(customer):
     give_credit(customer, 1_000_000)
     old, kept, held = (ask_for(customer.balance, 1_000) for _ in range(3))
     for lease, at in ((old, NOW), (kept, NOW + timedelta(days=1))):
-        back = [Return(lease.lease_id, 0, closed=True)]
+        back = [LeaseReturn(lease.lease_id, 0, closed=True)]
         take_back(gateway_id=GATEWAY, returns=back, lineage=database_id(), now=at)
     assert forget_leases(now=NOW + timedelta(days=14)) == 0
     assert forget_leases(now=NOW + timedelta(days=14, seconds=1)) == 1

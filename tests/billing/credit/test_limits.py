@@ -14,7 +14,7 @@ from control.organizations.projects import set_project_limit
 from control.organizations.services import set_organization_terms
 from control.permissions import Actor
 from serving.contract.budget import limit_budget_id
-from serving.contract.lease import Granted, Refused
+from serving.contract.lease import LeaseDenial, LeaseGrant
 from tests.fixtures.spending import charge_to
 from tests.fixtures.usage import NOW, ask_for, give_credit
 
@@ -37,11 +37,11 @@ def test_who_begins_to_pay_afterwards_has_no_limit_and_keeps_their_credit(custom
     """500 funded, 700 used: prepaid there are 200 of debt; postpaid as much as is asked."""
     give_credit(customer, 500)
     charge_to(customer, 700)
-    assert isinstance(ask_for(customer.balance, 1), Refused)
+    assert isinstance(ask_for(customer.balance, 1), LeaseDenial)
     set_terms(customer.organization, BillingMode.POSTPAID)
     row = budget(customer.balance, NOW)
     assert (row.limit_nanos, row.funded_nanos, row.balance_nanos) == (None, 500, -200)
-    assert isinstance(ask_for(customer.balance, 10**9), Granted)
+    assert isinstance(ask_for(customer.balance, 10**9), LeaseGrant)
     assert available_nanos(customer.organization, NOW) is None
 
 
@@ -53,7 +53,7 @@ def test_who_begins_to_pay_in_advance_is_limited_to_what_funds_them(customer):
     row = budget(customer.balance, NOW)
     assert (row.limit_nanos, row.available_nanos) == (500, -300)
     assert row.leases.get().recalled_at is not None
-    assert isinstance(lease, Granted)
+    assert isinstance(lease, LeaseGrant)
     refused = ask_for(customer.balance, 1)
     assert (refused.code, refused.available_nanos) == ("credit_balance_exhausted", 0)
 

@@ -19,7 +19,7 @@ from control.errors import Conflict, InvalidValue, NotPermitted
 from control.feed.database_identity import database_id
 from control.permissions import Actor
 from serving.contract.ids import new_id
-from serving.contract.lease import Ask
+from serving.contract.lease import LeaseAsk
 from tests.fixtures.usage import GATEWAY, NOW, ask_for, give_credit, make_customer
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -60,7 +60,7 @@ def test_a_thousand_leases_are_released_and_each_is_on_record():
     for one in customers:
         give_credit(one, 10_000_000)
     for _ in range(50):
-        asks = [Ask(new_id(), one.balance, 1_000, 1_000, NOW) for one in customers]
+        asks = [LeaseAsk(new_id(), one.balance, 1_000, 1_000, NOW) for one in customers]
         grant_leases(gateway_id=GATEWAY, asks=asks, lineage=database_id(), now=NOW)
     assert pending() == 1_000_000
     expected = Held(1_000, 1_000_000, 20)

@@ -15,7 +15,7 @@ from control.limits.models import SpendingLimit
 from control.limits.spending import add_limit, change_limit, remove_limit, spending_limits
 from control.permissions import Actor
 from serving.contract.budget import limit_budget_id
-from serving.contract.lease import Granted, Refused, Return
+from serving.contract.lease import LeaseDenial, LeaseGrant, LeaseReturn
 from tests.fixtures.usage import (
     ask_for,
     broken_promises,
@@ -86,7 +86,7 @@ def test_what_can_be_spent_is_what_a_gateway_gets(customer, price, now, period):
     name = limit_budget_id(customer.id, period)
     left = available_nanos(customer.organization, now)
     assert left == 3 * COST
-    assert isinstance(ask_for(name, left + 1, now=now), Refused)
+    assert isinstance(ask_for(name, left + 1, now=now), LeaseDenial)
     assert ask_for(name, left, now=now).granted_nanos == left
     assert available_nanos(customer.organization, now) == 0
     assert available_nanos(customer.organization, now + timedelta(days=8)) == 5 * COST
@@ -117,7 +117,7 @@ def test_a_lease_of_a_day_is_settled_and_ends_with_it(customer, price, now):
     limit_by(customer, nanos=COST + 10, now=now)
     name = limit_budget_id(customer.id, "day")
     lease = ask_for(name, COST, now=now)
-    assert isinstance(lease, Granted)
+    assert isinstance(lease, LeaseGrant)
     assert lease.admits_until <= lease.period_ends_at
     assert lease.period_ends_at - lease.period == timedelta(days=1)
     event = make_event(customer, price, received_at=now)
@@ -129,11 +129,11 @@ def test_a_lease_of_a_day_is_settled_and_ends_with_it(customer, price, now):
     assert (row.posted_nanos, row.pending_nanos) == (COST, 0)
     assert row.leases.get().settled_nanos == COST
     refused = ask_for(name, 11, now=now)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, LeaseDenial)
     assert (refused.available_nanos, refused.limit_nanos) == (10, COST + 10)
     take_back(
         gateway_id="gw_1",
-        returns=[Return(lease.lease_id, COST, True)],
+        returns=[LeaseReturn(lease.lease_id, COST, True)],
         lineage=database_id(),
         now=now,
     )
@@ -159,7 +159,7 @@ def test_a_soft_limit_refuses_nothing_and_knows_what_was_spent(customer, price, 
         actor=OPERATOR, organization=customer.organization, budget_id=row.budget_id,
         is_hard=True, now=now,
     )  # fmt: skip
-    assert isinstance(ask_for(row.budget_id, 1, now=now), Refused)
+    assert isinstance(ask_for(row.budget_id, 1, now=now), LeaseDenial)
 
 
 def test_a_lowered_limit_calls_back_what_is_held_and_a_lifted_one_refuses_nothing(customer, now):
@@ -170,7 +170,7 @@ def test_a_lowered_limit_calls_back_what_is_held_and_a_lifted_one_refuses_nothin
     change_limit(**terms, limit_nanos=50, now=now)
     assert budget(name, now).leases.get().recalled_at is not None
     remove_limit(**terms, now=now)
-    assert isinstance(ask_for(name, 10**12, now=now), Granted)
+    assert isinstance(ask_for(name, 10**12, now=now), LeaseGrant)
     assert not SpendingLimit.objects.exists()
 
 

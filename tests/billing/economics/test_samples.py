@@ -12,7 +12,7 @@ from billing.economics.replica_hours import replica_hours
 from billing.economics.services import THINNED_AFTER, thin_samples
 from billing.economics.tasks import thin_samples as thin_task
 from control.catalog import services as catalog
-from serving.contract.counters import CountersReply, CountersRequest
+from serving.contract.engine_counters import CountersReply, CountersRequest
 from tests.fixtures.credentials import bearer
 from tests.fixtures.engines import HOUR, make_sample, send
 from tests.fixtures.organizations import OPERATOR, make_deployment, make_model, make_variant

@@ -22,8 +22,8 @@ from control.dataplane.gateways import name_gateway
 from control.feed.database_identity import database_id
 from control.pricing.models import PriceBook
 from serving.contract.budget import limit_budget_id
-from serving.contract.credential import Caller
-from serving.contract.lease import Return
+from serving.contract.credential import ServiceIdentity
+from serving.contract.lease import LeaseReturn
 from serving.contract.usage import LeaseCharge, UsageBatch
 from tests.fixtures.usage import (
     GATEWAY,
@@ -76,7 +76,7 @@ def test_any_order_and_any_repeats_book_each_event_once(customer, outsider, pric
 
 
 def test_an_event_of_anothers_gateway_is_put_aside_and_charges_none_of_its_leases(customer, price):
-    first, second = Caller("gateway", "eu-1"), Caller("gateway", "eu-2")
+    first, second = ServiceIdentity("gateway", "eu-1"), ServiceIdentity("gateway", "eu-2")
     for caller, gateway_id in ((first, GATEWAY), (first, "gw_before"), (second, "gw_2")):
         name_gateway(caller, gateway_id)
     give_credit(customer, 10**9)
@@ -240,7 +240,7 @@ def alarm_cases(customer, outsider):
     foreign = ask_for(outsider.balance, 200_000)
     other_gateway = ask_for(customer.balance, 200_000, gateway="gw_2")
     closed = ask_for(customer.balance, 200_000)
-    back = [Return(closed.lease_id, 0, closed=True)]
+    back = [LeaseReturn(closed.lease_id, 0, closed=True)]
     take_back(gateway_id=GATEWAY, returns=back, lineage=database_id(), now=NOW)
     november = ask_for(limit_budget_id(customer.id), 200_000)
     return [

@@ -18,7 +18,7 @@ from billing.simulation.stripe_double import Fault, StripeDouble
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.feed.database_identity import database_id
 from serving.contract.budget import balance_budget_id
-from serving.contract.lease import Granted, Return
+from serving.contract.lease import LeaseGrant, LeaseReturn
 from serving.contract.money import CENT_NANOS
 from tests.fixtures.books import differences
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
@@ -88,15 +88,15 @@ def test_never_more_than_is_left_of_the_credit(
     assert not Refund.objects.exists()
 
 
-def hold(org: SeededOrganization, cents: int) -> Granted:
+def hold(org: SeededOrganization, cents: int) -> LeaseGrant:
     """A gateway's lease of an organization's credit."""
     granted = ask_for(balance_budget_id(org.id), cents * CENT_NANOS, now=timezone.now())
-    assert isinstance(granted, Granted)
+    assert isinstance(granted, LeaseGrant)
     return granted
 
 
-def give_back(lease: Granted, kept_nanos: int = 0) -> None:
-    returned = Return(lease.lease_id, kept_nanos, closed=True)
+def give_back(lease: LeaseGrant, kept_nanos: int = 0) -> None:
+    returned = LeaseReturn(lease.lease_id, kept_nanos, closed=True)
     take_back(gateway_id=GATEWAY, returns=[returned], lineage=database_id(), now=timezone.now())
 
 

@@ -28,7 +28,7 @@ from control.organizations.services import suspension_effects
 from control.pricing import services as pricing
 from control.pricing.models import PriceBook
 from serving.contract.codec import encode
-from serving.contract.feed import Change, Page
+from serving.contract.feed import FeedChange, FeedPage
 from serving.contract.replica import ReplicaRecord
 from tests.fixtures.html_forms import form_to
 from tests.fixtures.operator_tokens import make_operator
@@ -427,9 +427,9 @@ class FakeFleet(BaseHTTPRequestHandler):
             for each in self.deployments
         ]
         changes = tuple(
-            Change(1, "replica", each.replica_id, encode_raw(each)) for each in replicas
+            FeedChange(1, "replica", each.replica_id, encode_raw(each)) for each in replicas
         )
-        body = encode(Page(1, True, changes))
+        body = encode(FeedPage(1, True, changes))
         self.send_response(200)
         self.end_headers()
         self.wfile.write(body)

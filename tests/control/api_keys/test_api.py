@@ -10,7 +10,7 @@ from control.organizations.members import change_role, remove_member
 from control.organizations.models import Membership
 from control.organizations.services import resume_organization, suspend_organization
 from control.permissions import Role
-from serving.contract.key import is_well_formed, make_secret
+from serving.contract.api_key import is_well_formed, make_secret
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 
 OWNED_BY_US = [

@@ -24,8 +24,8 @@ from control.errors import Conflict, InvalidValue
 from control.feed.selectors import last_record
 from control.organizations.members import remove_member
 from control.permissions import Role
+from serving.contract.api_key import pepper_id
 from serving.contract.codec import decode
-from serving.contract.key import pepper_id
 from serving.contract.records import ApiKeyRecord
 from tests.fixtures.organizations import SeededOrganization
 

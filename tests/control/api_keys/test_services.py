@@ -27,7 +27,7 @@ from control.organizations.members import remove_member
 from control.organizations.projects import archive_project
 from control.organizations.services import resume_organization, suspend_organization
 from control.permissions import Actor, Role
-from serving.contract import key as secret_form
+from serving.contract import api_key as secret_form
 from serving.contract.codec import decode
 from serving.contract.records import ApiKeyRecord
 from tests.fixtures.organizations import OPERATOR, SeededOrganization

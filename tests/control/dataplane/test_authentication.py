@@ -8,7 +8,7 @@ from django.conf import settings
 from django.test import Client
 
 from control.dataplane.authentication import CALLS
-from serving.contract.credential import Caller, Callers, Role
+from serving.contract.credential import Role, ServiceAuthenticator, ServiceIdentity
 from tests.fixtures.credentials import bearer
 from tests.fixtures.routes import routes
 
@@ -41,11 +41,11 @@ def test_whose_credential_has_ended_is_a_stranger(settings: Any) -> None:
     path = "/internal/v1/leases"
     assert status(path, bearer("gateway")) == 400
     config = settings.CONFIG
-    roots, ended = config.callers._roots, [Caller("gateway", "test")]
-    settings.CONFIG = dataclasses.replace(config, callers=Callers(roots, ended))
+    roots, ended = config.callers._roots, [ServiceIdentity("gateway", "test")]
+    settings.CONFIG = dataclasses.replace(config, callers=ServiceAuthenticator(roots, ended))
     assert status(path, bearer("gateway")) == 401
 
 
 def test_control_shows_the_fleet_a_credential_of_its_own() -> None:
     header = f"Bearer {settings.CONFIG.credential}"
-    assert settings.CONFIG.callers.find(header) == Caller("control", "control")
+    assert settings.CONFIG.callers.find(header) == ServiceIdentity("control", "control")

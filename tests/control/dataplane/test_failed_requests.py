@@ -14,7 +14,7 @@ from control.dataplane.models import FailedRequest
 from serving.contract import failed_requests as contract
 from serving.contract.codec import encode
 from serving.contract.ids import uuid7
-from serving.contract.presence import Presence
+from serving.contract.limits import GatewayHeartbeat
 from tests.fixtures.credentials import bearer
 from tests.fixtures.organizations import SeededOrganization
 
@@ -133,7 +133,7 @@ def test_unknown_organizations_and_foreign_gateways_store_nothing(org: SeededOrg
     unknown = contract.FailedRequest(**{**_fields(row), "organization_id": "org_none"})
     assert report(unknown).json() == {"stored": 0}
     owner = Client(headers=bearer("gateway", "eu-1", 1))
-    beat = encode(Presence("gw_1"))
+    beat = encode(GatewayHeartbeat("gw_1"))
     owner.post("/internal/v1/gateways/heartbeat", beat, content_type="application/json")
     assert report(row, name="eu-2").status_code == 403
     assert not FailedRequest.objects.exists()

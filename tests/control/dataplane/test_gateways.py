@@ -11,17 +11,17 @@ from django.utils import timezone
 from control.dataplane.models import GatewayOwner
 from serving.contract.codec import encode
 from serving.contract.idempotency import (
-    Claim,
-    Claimed,
+    ClaimEnding,
+    ClaimEndings,
+    ClaimGrant,
     ClaimReply,
-    Ending,
-    Endings,
-    KeepAnswer,
-    KeepReply,
+    IdempotencyClaim,
+    StoreResponse,
+    StoreResponseReply,
 )
 from serving.contract.ids import new_id
 from serving.contract.lease import LeaseRequest
-from serving.contract.presence import Presence
+from serving.contract.limits import GatewayHeartbeat
 from serving.contract.usage import UsageBatch
 from tests.control.dataplane.test_idempotency import turn_on
 from tests.fixtures.credentials import bearer
@@ -35,25 +35,25 @@ def call(path: str, record: Any, name: str = "eu-1", number: int = 1) -> Any:
     return client.post(f"/internal/v1/{path}", encode(record), content_type="application/json")
 
 
-def claim_of(org: SeededOrganization, gateway_id: str = "gw_1") -> Claim:
-    return Claim(new_id(), gateway_id, org.id, "1" * 64, "2" * 64)
+def claim_of(org: SeededOrganization, gateway_id: str = "gw_1") -> IdempotencyClaim:
+    return IdempotencyClaim(new_id(), gateway_id, org.id, "1" * 64, "2" * 64)
 
 
 def calls_for(gateway_id: str, org: SeededOrganization) -> list[tuple[str, msgspec.Struct]]:
     now, claim = timezone.now(), claim_of(org, gateway_id)
     return [
-        ("gateways/heartbeat", Presence(gateway_id, is_leaving=True)),
-        ("gateways/heartbeat", Presence(gateway_id)),
+        ("gateways/heartbeat", GatewayHeartbeat(gateway_id, is_leaving=True)),
+        ("gateways/heartbeat", GatewayHeartbeat(gateway_id)),
         ("leases", LeaseRequest(gateway_id, now)),
         ("usage-events", UsageBatch(gateway_id, (), sent_at=now)),
         ("idempotency/claims", claim),
-        ("idempotency/responses", KeepAnswer(claim, b"sealed")),
+        ("idempotency/responses", StoreResponse(claim, b"sealed")),
     ]
 
 
 def test_who_lives_first_is_who_a_gateway_is(org: SeededOrganization) -> None:
     turn_on(org)
-    assert call("gateways/heartbeat", Presence("gw_1")).status_code == 200
+    assert call("gateways/heartbeat", GatewayHeartbeat("gw_1")).status_code == 200
     for path, record in calls_for("gw_1", org):
         refused = call(path, record, "eu-2")
         assert refused.status_code == 403, path
@@ -64,7 +64,7 @@ def test_who_lives_first_is_who_a_gateway_is(org: SeededOrganization) -> None:
 def test_a_number_changes_and_a_name_has_many_gateways(org: SeededOrganization) -> None:
     turn_on(org)
     for gateway_id in ("gw_1", "gw_2"):
-        assert call("gateways/heartbeat", Presence(gateway_id)).status_code == 200
+        assert call("gateways/heartbeat", GatewayHeartbeat(gateway_id)).status_code == 200
         for path, record in calls_for(gateway_id, org):
             assert call(path, record, number=2).status_code == 200
     assert set(GatewayOwner.objects.values_list("name", flat=True)) == {"eu-1"}
@@ -76,27 +76,27 @@ def test_what_a_gateway_of_no_name_left_may_be_told_by_whoever_found_it(
     turn_on(org)
     for path, record in calls_for("gw_1", org)[2:]:
         assert call(path, record, "eu-2").status_code == 200
-    assert call("gateways/heartbeat", Presence("gw_1")).status_code == 200
+    assert call("gateways/heartbeat", GatewayHeartbeat("gw_1")).status_code == 200
 
 
 def test_who_leaves_has_its_name_all_the_same(org: SeededOrganization) -> None:
-    call("gateways/heartbeat", Presence("gw_1"))
-    call("gateways/heartbeat", Presence("gw_1", is_leaving=True))
-    assert call("gateways/heartbeat", Presence("gw_1"), "eu-2").status_code == 403
+    call("gateways/heartbeat", GatewayHeartbeat("gw_1"))
+    call("gateways/heartbeat", GatewayHeartbeat("gw_1", is_leaving=True))
+    assert call("gateways/heartbeat", GatewayHeartbeat("gw_1"), "eu-2").status_code == 403
 
 
 def test_nobody_ends_or_answers_anothers_claim(org: SeededOrganization) -> None:
     turn_on(org)
-    call("gateways/heartbeat", Presence("gw_1"))
+    call("gateways/heartbeat", GatewayHeartbeat("gw_1"))
     claim = claim_of(org)
     verdict = call("idempotency/claims", claim).content
-    assert msgspec.json.decode(verdict, type=ClaimReply).verdict == Claimed()
+    assert msgspec.json.decode(verdict, type=ClaimReply).verdict == ClaimGrant()
 
-    posed = KeepAnswer(msgspec.structs.replace(claim, gateway_id="gw_2"), b"forged")
+    posed = StoreResponse(msgspec.structs.replace(claim, gateway_id="gw_2"), b"forged")
     kept = call("idempotency/responses", posed, "eu-2").content
-    assert msgspec.json.decode(kept, type=KeepReply) == KeepReply(is_kept=False)
+    assert msgspec.json.decode(kept, type=StoreResponseReply) == StoreResponseReply(is_kept=False)
 
-    endings = Endings((Ending(org.id, claim.event_id, is_completed=False),))
+    endings = ClaimEndings((ClaimEnding(org.id, claim.event_id, is_completed=False),))
     assert call("idempotency/endings", endings, "eu-2").status_code == 403
     assert call("idempotency/endings", endings, number=2).json() == {"changed": 1}
 

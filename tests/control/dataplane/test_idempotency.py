@@ -28,17 +28,17 @@ from control.tasks import purge_idempotency_keys
 from serving.contract import idempotency as contract
 from serving.contract.codec import decode, encode
 from serving.contract.idempotency import (
-    Answered,
-    Claim,
-    Claimed,
-    Ended,
-    Ending,
-    Endings,
-    KeepAnswer,
-    NoRoom,
-    OtherRequest,
-    Running,
-    TurnedOff,
+    ClaimClosed,
+    ClaimConflict,
+    ClaimDisabled,
+    ClaimEnding,
+    ClaimEndings,
+    ClaimGrant,
+    ClaimInProgress,
+    ClaimReplay,
+    ClaimStorageFull,
+    IdempotencyClaim,
+    StoreResponse,
 )
 from serving.contract.records import OrganizationRecord
 from tests.fixtures.credentials import bearer
@@ -54,12 +54,14 @@ def event_id(number: int) -> str:
     return str(UUID(int=(7 << 76) | (2 << 62) | number))
 
 
-def claim_of(org: SeededOrganization, number: int = 1, *, key: int = 1, request: int = 1) -> Claim:
-    return Claim(event_id(number), "gw_1", org.id, f"{key:064x}", f"{request:064x}")
+def claim_of(
+    org: SeededOrganization, number: int = 1, *, key: int = 1, request: int = 1
+) -> IdempotencyClaim:
+    return IdempotencyClaim(event_id(number), "gw_1", org.id, f"{key:064x}", f"{request:064x}")
 
 
-def endings_of(claim: Claim, *, is_completed: bool = False) -> Endings:
-    return Endings((Ending(claim.organization_id, claim.event_id, is_completed),))
+def endings_of(claim: IdempotencyClaim, *, is_completed: bool = False) -> ClaimEndings:
+    return ClaimEndings((ClaimEnding(claim.organization_id, claim.event_id, is_completed),))
 
 
 @pytest.fixture
@@ -75,31 +77,31 @@ def turn_on(org: SeededOrganization, takes: bool = True) -> SeededOrganization:
     return org
 
 
-def ask(claim: Claim, now: datetime = NOW) -> contract.Verdict:
+def ask(claim: IdempotencyClaim, now: datetime = NOW) -> contract.Verdict:
     return idempotency.claim(claim, now=now).verdict
 
 
-def end(claim: Claim, now: datetime = NOW, *, is_completed: bool = False) -> int:
+def end(claim: IdempotencyClaim, now: datetime = NOW, *, is_completed: bool = False) -> int:
     return idempotency.end_claim(endings_of(claim, is_completed=is_completed), now=now).changed
 
 
-def complete(claim: Claim, sealed: bytes | None = b"sealed") -> None:
+def complete(claim: IdempotencyClaim, sealed: bytes | None = b"sealed") -> None:
     """Answer a request to its end."""
     ask(claim)
     assert keep(claim, sealed)
     assert end(claim, is_completed=True) == 1
 
 
-def keep(claim: Claim, sealed: bytes | None = b"sealed", now: datetime = NOW) -> bool:
-    return idempotency.store_response(KeepAnswer(claim, sealed), now=now).is_kept
+def keep(claim: IdempotencyClaim, sealed: bytes | None = b"sealed", now: datetime = NOW) -> bool:
+    return idempotency.store_response(StoreResponse(claim, sealed), now=now).is_kept
 
 
 def test_the_first_request_of_a_key_is_its_one(keyed: SeededOrganization) -> None:
-    assert ask(claim_of(keyed)) == Claimed()
-    assert ask(claim_of(keyed)) == Claimed(), "the same question again"
-    assert ask(claim_of(keyed, 2)) == Running()
-    assert ask(claim_of(keyed, 2, request=2)) == OtherRequest()
-    assert ask(claim_of(keyed, 3, key=2)) == Claimed()
+    assert ask(claim_of(keyed)) == ClaimGrant()
+    assert ask(claim_of(keyed)) == ClaimGrant(), "the same question again"
+    assert ask(claim_of(keyed, 2)) == ClaimInProgress()
+    assert ask(claim_of(keyed, 2, request=2)) == ClaimConflict()
+    assert ask(claim_of(keyed, 3, key=2)) == ClaimGrant()
 
 
 def test_its_answer_is_everybodys_once_it_completed(keyed: SeededOrganization) -> None:
@@ -107,25 +109,25 @@ def test_its_answer_is_everybodys_once_it_completed(keyed: SeededOrganization) -
     assert keep(claim_of(keyed))
     assert keep(claim_of(keyed), b"another"), "the same again: the first stays"
     assert not keep(claim_of(keyed, 2), b"another")
-    assert ask(claim_of(keyed, 2)) == Running()
+    assert ask(claim_of(keyed, 2)) == ClaimInProgress()
     assert end(claim_of(keyed), is_completed=True) == 1
     assert end(claim_of(keyed), is_completed=True) == 0
-    assert ask(claim_of(keyed, 2)) == Answered(event_id(1), b"sealed")
-    assert ask(claim_of(keyed, 2, request=2)) == OtherRequest()
+    assert ask(claim_of(keyed, 2)) == ClaimReplay(event_id(1), b"sealed")
+    assert ask(claim_of(keyed, 2, request=2)) == ClaimConflict()
 
 
 def test_what_is_given_up_leaves_the_key_free(keyed: SeededOrganization) -> None:
     ask(claim_of(keyed))
     assert end(claim_of(keyed)) == 1
-    assert ask(claim_of(keyed, 2)) == Claimed()
+    assert ask(claim_of(keyed, 2)) == ClaimGrant()
     assert end(claim_of(keyed)) == 0
-    assert ask(claim_of(keyed, 3)) == Running()
+    assert ask(claim_of(keyed, 3)) == ClaimInProgress()
 
 
 def test_what_completed_stays_whatever_is_said_later(keyed: SeededOrganization) -> None:
     complete(claim_of(keyed))
     assert end(claim_of(keyed)) == 0
-    assert isinstance(ask(claim_of(keyed, 2)), Answered)
+    assert isinstance(ask(claim_of(keyed, 2)), ClaimReplay)
 
 
 def test_an_answer_that_was_kept_and_did_not_complete_is_nobodys(keyed: SeededOrganization) -> None:
@@ -133,19 +135,19 @@ def test_an_answer_that_was_kept_and_did_not_complete_is_nobodys(keyed: SeededOr
     keep(claim_of(keyed))
     assert end(claim_of(keyed)) == 1
     assert IdempotencyQuota.objects.get().kept_bytes == 0
-    assert ask(claim_of(keyed, 2)) == Claimed()
+    assert ask(claim_of(keyed, 2)) == ClaimGrant()
 
 
 def test_what_was_not_kept_cannot_complete(keyed: SeededOrganization) -> None:
     ask(claim_of(keyed))
     assert end(claim_of(keyed), is_completed=True) == 0
-    assert ask(claim_of(keyed, 2)) == Running()
+    assert ask(claim_of(keyed, 2)) == ClaimInProgress()
 
 
 def test_a_claim_that_comes_after_its_end_claims_nothing(keyed: SeededOrganization) -> None:
     end(claim_of(keyed))
-    assert ask(claim_of(keyed)) == Ended()
-    assert ask(claim_of(keyed, 2)) == Claimed()
+    assert ask(claim_of(keyed)) == ClaimClosed()
+    assert ask(claim_of(keyed, 2)) == ClaimGrant()
 
 
 def test_an_ending_of_an_organization_that_is_not_here_is_done_with(
@@ -160,7 +162,7 @@ def test_an_answer_whose_claim_was_forgotten_is_kept_all_the_same(
 ) -> None:
     assert keep(claim_of(keyed))
     end(claim_of(keyed), is_completed=True)
-    assert isinstance(ask(claim_of(keyed, 2)), Answered)
+    assert isinstance(ask(claim_of(keyed, 2)), ClaimReplay)
     assert IdempotencyQuota.objects.get().claim_count == 1
 
 
@@ -170,16 +172,16 @@ def test_organizations_share_no_keys(
     turn_on(outsider)
     complete(claim_of(keyed))
     ask(claim_of(keyed, 3, key=3))
-    assert ask(claim_of(outsider, 2)) == Claimed()
+    assert ask(claim_of(outsider, 2)) == ClaimGrant()
     for number in (1, 3):
         theirs = msgspec.structs.replace(claim_of(keyed, number), organization_id=outsider.id)
         assert end(theirs) == 0
-    assert isinstance(ask(claim_of(keyed, 4)), Answered)
-    assert ask(claim_of(keyed, 4, key=3)) == Running()
+    assert isinstance(ask(claim_of(keyed, 4)), ClaimReplay)
+    assert ask(claim_of(keyed, 4, key=3)) == ClaimInProgress()
 
 
 def test_where_keys_are_not_taken_nothing_is_claimed_or_kept(org: SeededOrganization) -> None:
-    assert ask(claim_of(org)) == TurnedOff()
+    assert ask(claim_of(org)) == ClaimDisabled()
     assert keep(claim_of(org))
     assert Row.objects.get().sealed is None
 
@@ -191,9 +193,9 @@ def test_turned_off_the_answers_are_erased_and_the_keys_remembered(
     turn_on(keyed, takes=False)
     assert [row.sealed for row in Row.objects.all()] == [None]
     assert IdempotencyQuota.objects.get().kept_bytes == 0
-    assert ask(claim_of(keyed, 2)) == TurnedOff()
+    assert ask(claim_of(keyed, 2)) == ClaimDisabled()
     turn_on(keyed)
-    assert ask(claim_of(keyed, 2)) == Answered(event_id(1), None)
+    assert ask(claim_of(keyed, 2)) == ClaimReplay(event_id(1), None)
 
 
 def test_there_is_room_for_so_many_keys(
@@ -202,10 +204,10 @@ def test_there_is_room_for_so_many_keys(
     monkeypatch.setattr(contract, "CLAIMS_MAX", 2)
     for number in (1, 2):
         ask(claim_of(keyed, number, key=number))
-    assert ask(claim_of(keyed, 3, key=3)) == NoRoom(2, 0)
-    assert ask(claim_of(keyed, 4, key=1)) == Running()
+    assert ask(claim_of(keyed, 3, key=3)) == ClaimStorageFull(2, 0)
+    assert ask(claim_of(keyed, 4, key=1)) == ClaimInProgress()
     end(claim_of(keyed, 1))
-    assert ask(claim_of(keyed, 3, key=3)) == Claimed()
+    assert ask(claim_of(keyed, 3, key=3)) == ClaimGrant()
 
 
 def test_there_is_room_for_so_many_bytes(
@@ -213,13 +215,13 @@ def test_there_is_room_for_so_many_bytes(
 ) -> None:
     monkeypatch.setattr(contract, "KEPT_BYTES_MAX", 10)
     for number in (1, 2, 3):
-        assert ask(claim_of(keyed, number, key=number)) == Claimed()
+        assert ask(claim_of(keyed, number, key=number)) == ClaimGrant()
     assert keep(claim_of(keyed, 1, key=1), b"123456")
     assert keep(claim_of(keyed, 2, key=2), b"too many")
     end(claim_of(keyed, 2, key=2), is_completed=True)
-    assert ask(claim_of(keyed, 9, key=2)) == Answered(event_id(2), None)
+    assert ask(claim_of(keyed, 9, key=2)) == ClaimReplay(event_id(2), None)
     assert keep(claim_of(keyed, 3, key=3), b"1234")
-    assert ask(claim_of(keyed, 4, key=4)) == NoRoom(3, 10)
+    assert ask(claim_of(keyed, 4, key=4)) == ClaimStorageFull(3, 10)
 
 
 def test_after_a_day_a_key_is_free_and_its_answer_gone(keyed: SeededOrganization) -> None:
@@ -227,7 +229,7 @@ def test_after_a_day_a_key_is_free_and_its_answer_gone(keyed: SeededOrganization
     end(claim_of(keyed, 5))
     nearly, over = NOW + timedelta(hours=23, minutes=59), NOW + timedelta(hours=24)
     assert idempotency.purge(now=nearly) == 0
-    assert isinstance(ask(claim_of(keyed, 2), nearly), Answered)
+    assert isinstance(ask(claim_of(keyed, 2), nearly), ClaimReplay)
     assert idempotency.purge(now=over) == 1
     shelf = IdempotencyQuota.objects.get()
     assert (shelf.claim_count, shelf.kept_bytes) == (0, 0)
@@ -237,7 +239,7 @@ def test_after_a_day_a_key_is_free_and_its_answer_gone(keyed: SeededOrganization
 
 def test_a_key_is_free_after_its_day_before_anybody_cleans_up(keyed: SeededOrganization) -> None:
     complete(claim_of(keyed))
-    assert ask(claim_of(keyed, 2, request=2), NOW + timedelta(hours=24)) == Claimed()
+    assert ask(claim_of(keyed, 2, request=2), NOW + timedelta(hours=24)) == ClaimGrant()
     assert IdempotencyQuota.objects.get().kept_bytes == 0
 
 
@@ -276,10 +278,10 @@ def test_it_does_as_its_double(
         if verb == "claim":
             reply = idempotency.claim(claim, now=clock[0])
             assert reply == double.claim(claim)
-            if isinstance(reply.verdict, Answered):
+            if isinstance(reply.verdict, ClaimReplay):
                 answers[claim.key_digest].add(reply.verdict.event_id)
         elif verb == "keep":
-            answer = KeepAnswer(claim, b"x" * number)
+            answer = StoreResponse(claim, b"x" * number)
             assert idempotency.store_response(answer, now=clock[0]) == double.keep(answer)
         elif verb == "hour":
             clock[0] += timedelta(hours=1)
@@ -297,8 +299,8 @@ def test_it_does_as_its_double(
 def test_of_many_at_once_one_is_the_one(org: SeededOrganization) -> None:
     turn_on(org)
     verdicts = at_once([lambda n=n: ask(claim_of(org, n)) for n in range(1, 9)])
-    assert Counter(map(type, verdicts)) == {Claimed: 1, Running: 7}
-    [first] = [n for n, verdict in enumerate(verdicts, 1) if verdict == Claimed()]
+    assert Counter(map(type, verdicts)) == {ClaimGrant: 1, ClaimInProgress: 7}
+    [first] = [n for n, verdict in enumerate(verdicts, 1) if verdict == ClaimGrant()]
     assert [n for n in range(1, 9) if keep(claim_of(org, n))] == [first]
 
 
@@ -335,12 +337,12 @@ def test_gateways_ask_over_http(keyed: SeededOrganization, client: Client) -> No
         )
 
     claim = claim_of(keyed)
-    answer = KeepAnswer(claim, bytes(range(256)))
-    assert decode(post("claims", claim).content, contract.ClaimReply).verdict == Claimed()
-    assert decode(post("responses", answer).content, contract.KeepReply).is_kept
+    answer = StoreResponse(claim, bytes(range(256)))
+    assert decode(post("claims", claim).content, contract.ClaimReply).verdict == ClaimGrant()
+    assert decode(post("responses", answer).content, contract.StoreResponseReply).is_kept
     assert post("endings", endings_of(claim, is_completed=True)).json() == {"changed": 1}
     told = decode(post("claims", claim_of(keyed, 2)).content, contract.ClaimReply).verdict
-    assert told == Answered(claim.event_id, bytes(range(256)))
+    assert told == ClaimReplay(claim.event_id, bytes(range(256)))
     assert post("endings", endings_of(claim)).json() == {"changed": 0}
     assert post("claims", claim, authorization="Bearer wrong").status_code == 401
     wrong = post("claims", endings_of(claim))

@@ -30,7 +30,7 @@ from control.telemetry import health as readiness
 from control.telemetry.health import ANSWER_SECONDS as ANSWER_SECONDS_IN_PRODUCTION
 from control.telemetry.health import Health, checks, is_ready
 from infra.local.postgres import ADDRESS, DATABASE, SUPERUSER, Postgres, prepare
-from serving.contract.key import make_secret
+from serving.contract.api_key import make_secret
 from tests.fixtures.corpus import quarter
 from tests.fixtures.credentials import bearer
 from tests.fixtures.environment import free_port

@@ -27,12 +27,10 @@ from control.feed.selectors import FeedCursor, FeedCursorExpired, FeedQuery, pag
 from control.feed.services import FeedRecord, compact, publish
 from control.feed.views import notifier
 from serving.contract.codec import ContractError, encode
-from serving.contract.feed import RECORD_OF_KIND, Page
-from serving.contract.records import FleetSizeRecord, ProjectRecord
-from serving.feed.follower import Follower
-from serving.feed.mirror import Mirror
-from serving.feed.source import Place
-from serving.feed.table import Records
+from serving.contract.feed import RECORD_OF_KIND, FeedPage
+from serving.contract.records import GatewayCountRecord, ProjectRecord
+from serving.feed.follower import FeedFollower, FeedPosition
+from serving.feed.mirror import FeedMirror, RecordTable
 from tests.fixtures.credentials import bearer
 from tests.fixtures.database import backed_up
 from tests.fixtures.organizations import make_organization
@@ -51,11 +49,11 @@ def news(project_id: str, organization_id: str | None) -> FeedRecord:
     return FeedRecord("project", project_id, record or None)
 
 
-def page_after(version: int, known_lineage: str | None = None) -> Page:
+def page_after(version: int, known_lineage: str | None = None) -> FeedPage:
     return page_for(FeedQuery(version, known_lineage))
 
 
-def pages_of_snapshot(limit: int, **asked: Any) -> Iterator[Page]:
+def pages_of_snapshot(limit: int, **asked: Any) -> Iterator[FeedPage]:
     """Yield the pages of a snapshot, each asked for when the one before was read."""
     cursor = None
     while cursor != "":
@@ -64,7 +62,7 @@ def pages_of_snapshot(limit: int, **asked: Any) -> Iterator[Page]:
         cursor = page.cursor
 
 
-def replay(pages: Iterable[Page]) -> State:
+def replay(pages: Iterable[FeedPage]) -> State:
     """Return what a follower knows after these pages."""
     state: State = {}
     is_continued = False
@@ -109,7 +107,7 @@ def test_a_snapshot_is_the_replay_of_all_changes(
 ) -> None:
     """Whenever a follower comes, and whatever was compacted, it knows the same in the end."""
     forget_everything()
-    follower: list[Page] = []
+    follower: list[FeedPage] = []
     for number, step in enumerate(steps):
         publish([news(*step)])
         if number == seen:
@@ -160,10 +158,10 @@ def test_a_snapshot_does_not_go_on_once_the_log_was_compacted() -> None:
 @pytest.mark.usefixtures("pooled")
 def test_a_reader_of_some_kinds_is_told_of_no_other_and_comes_as_far() -> None:
     kinds = ("fleet_size",)
-    publish([news("proj_a", "org_1"), FeedRecord("fleet_size", "all", FleetSizeRecord(1))])
+    publish([news("proj_a", "org_1"), FeedRecord("fleet_size", "all", GatewayCountRecord(1))])
     [snapshot] = pages_of_snapshot(2, kinds=kinds)
     assert [change.kind for change in snapshot.changes] == ["fleet_size"]
-    publish([FeedRecord("fleet_size", "all", FleetSizeRecord(2)), news("proj_a", "org_2")])
+    publish([FeedRecord("fleet_size", "all", GatewayCountRecord(2)), news("proj_a", "org_2")])
     page = page_for(FeedQuery(snapshot.version, kinds=kinds))
     assert [change.kind for change in page.changes] == ["fleet_size"]
     assert page.version == page_after(0).version
@@ -174,10 +172,10 @@ async def test_a_reader_of_some_kinds_is_not_woken_by_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(views, "WAIT_SECONDS", 600)
-    looked: list[Page] = []
+    looked: list[FeedPage] = []
     read_page = views.read_page
 
-    async def looking(asked: FeedQuery) -> Page:
+    async def looking(asked: FeedQuery) -> FeedPage:
         looked.append(await read_page(asked))
         return looked[-1]
 
@@ -295,15 +293,18 @@ def test_only_a_reader_of_this_lineage_is_given_changes() -> None:
 def test_a_database_restored_from_backup_leaves_no_gap() -> None:
     """Its versions count on from the backup's, so a reader's version says nothing any more."""
 
-    async def fetch(place: Place) -> bytes:
+    async def fetch(place: FeedPosition) -> bytes:
         return await in_thread(lambda: encode(page_after(place.version, place.lineage)))
 
     async def read_on() -> set[str]:
         mirror.apply(await anext(batches))
         return {project.project_id for project in projects.all()}
 
-    projects = Records[ProjectRecord]()
-    mirror, batches = Mirror({"project": projects}), Follower(fetch, RECORD_OF_KIND).batches()
+    projects = RecordTable[ProjectRecord]()
+    mirror, batches = (
+        FeedMirror({"project": projects}),
+        FeedFollower(fetch, RECORD_OF_KIND).batches(),
+    )
     publish([news("proj_kept", "org_1")])
     with backed_up() as restore, asyncio.Runner() as reader:
         publish([news("proj_lost", "org_1")])
@@ -400,7 +401,7 @@ async def test_a_killed_listener_comes_back() -> None:
 @pytest.mark.usefixtures("pooled")
 async def test_nothing_new_is_an_empty_page_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views, "WAIT_SECONDS", 0.2)
-    await in_thread(lambda: publish([FeedRecord("fleet_size", "all", FleetSizeRecord(1))]))
+    await in_thread(lambda: publish([FeedRecord("fleet_size", "all", GatewayCountRecord(1))]))
     version = (await read_feed(0))["version"]
     page = await read_feed(version)
     notifier().close()

@@ -16,7 +16,7 @@ from control.api_keys.models import ApiKey
 from control.limits import live_usage, rate_limits
 from control.limits.usage_tiers import update_usage_tiers
 from serving.contract.limits import shared_time
-from serving.contract.records import Limits, OrganizationRecord
+from serving.contract.records import OrganizationRecord, RateLimitSettings
 from serving.contract.units import TIERS
 from serving.limits.checks import make_plan
 from serving.limits.limiter import Limiter, Size
@@ -58,7 +58,7 @@ async def use_up(
     Redis's time just before."""
     tenant, count = catalog.tenant(), Counter[tuple[str, str]]()
     organization = OrganizationRecord(
-        organization_id, "active", (), "salt", own_limits=Limits(**limits)
+        organization_id, "active", (), "salt", own_limits=RateLimitSettings(**limits)
     )
     plan = make_plan(tenant.key, tenant.project, organization, None)
     assert plan is not None

@@ -19,12 +19,12 @@ from control.organizations.projects import archive_project
 from control.organizations.services import rename_organization
 from serving.contract.records import (
     ApiKeyRecord,
-    FleetSizeRecord,
-    Limits,
-    LimitTierRecord,
-    ModelLimits,
+    GatewayCountRecord,
+    ModelRateLimits,
     OrganizationRecord,
     ProjectRecord,
+    RateLimitSettings,
+    UsageTierRecord,
 )
 from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_model, make_organization
 
@@ -56,15 +56,22 @@ def test_a_tier_is_published_with_its_models(org: SeededOrganization) -> None:
     made = tier(requests_per_minute=60, output_tokens_per_minute=9_000)
     model = make_model()
     rate_limits.set_usage_tier_model_limit(actor=OPERATOR, tier=made, model=model, figures=TEN)
-    record = said("limit_tier", made.id, LimitTierRecord)
-    assert record.limits == Limits(requests_per_minute=60, output_tokens_per_minute=9_000)
-    assert record.model_limits == (ModelLimits(model.id, Limits(requests_per_minute=10)),)
+    record = said("limit_tier", made.id, UsageTierRecord)
+    assert record.limits == RateLimitSettings(
+        requests_per_minute=60, output_tokens_per_minute=9_000
+    )
+    assert record.model_limits == (
+        ModelRateLimits(model.id, RateLimitSettings(requests_per_minute=10)),
+    )
     rate_limits.change_usage_tier(
         actor=OPERATOR, tier=made, changes={"requests_per_minute": None, "name": "First"}
     )
     rate_limits.set_usage_tier_model_limit(actor=OPERATOR, tier=made, model=model, figures=None)
-    record = said("limit_tier", made.id, LimitTierRecord)
-    assert (record.limits, record.model_limits) == (Limits(output_tokens_per_minute=9_000), ())
+    record = said("limit_tier", made.id, UsageTierRecord)
+    assert (record.limits, record.model_limits) == (
+        RateLimitSettings(output_tokens_per_minute=9_000),
+        (),
+    )
     actions = set(AuditEvent.objects.filter(target_id=made.id).values_list("action", flat=True))
     assert actions == {"usage_tier.created", "usage_tier.updated", "usage_tier.model_limit_set"}
 
@@ -73,17 +80,17 @@ def test_a_tier_says_which_service_tiers_its_organizations_may_use(
     org: SeededOrganization,
 ) -> None:
     made = tier()
-    assert said("limit_tier", made.id, LimitTierRecord).service_tiers is None
+    assert said("limit_tier", made.id, UsageTierRecord).service_tiers is None
     rate_limits.change_usage_tier(
         actor=OPERATOR, tier=made, changes={"service_tiers": ["flex", "default", "flex"]}
     )
-    assert said("limit_tier", made.id, LimitTierRecord).service_tiers == ("default", "flex")
+    assert said("limit_tier", made.id, UsageTierRecord).service_tiers == ("default", "flex")
     with pytest.raises(InvalidValue, match=r"service_tiers is 'fast'; wanted .*priority, default"):
         rate_limits.change_usage_tier(
             actor=OPERATOR, tier=made, changes={"service_tiers": ["fast"]}
         )
     rate_limits.change_usage_tier(actor=OPERATOR, tier=made, changes={"service_tiers": []})
-    assert said("limit_tier", made.id, LimitTierRecord).service_tiers is None
+    assert said("limit_tier", made.id, UsageTierRecord).service_tiers is None
 
 
 def test_two_tiers_share_neither_name_nor_amount(org: SeededOrganization) -> None:
@@ -171,7 +178,10 @@ def test_other_news_of_an_organization_keep_its_limits(org: SeededOrganization) 
         actor=org.actor, organization=org.organization, owner_id=org.project.id, figures=TEN
     )
     record = organization(org)
-    assert (record.limit_tier_id, record.own_limits) == (made.id, Limits(requests_per_minute=10))
+    assert (record.limit_tier_id, record.own_limits) == (
+        made.id,
+        RateLimitSettings(requests_per_minute=10),
+    )
 
 
 # What is set otherwise
@@ -188,12 +198,12 @@ def test_an_operator_sets_and_lifts_what_an_organization_has_instead(
         )
         return organization(org)
 
-    assert put(None, TEN).own_limits == Limits(requests_per_minute=10)
-    assert put(None, {"concurrent_requests": 3}).own_limits == Limits(
+    assert put(None, TEN).own_limits == RateLimitSettings(requests_per_minute=10)
+    assert put(None, {"concurrent_requests": 3}).own_limits == RateLimitSettings(
         requests_per_minute=10, concurrent_requests=3
     )
     on_model = put(model, {}).own_model_limits
-    assert on_model == (ModelLimits(model.id, Limits()),)
+    assert on_model == (ModelRateLimits(model.id, RateLimitSettings()),)
     assert put(None, None).own_limits is None
     assert put(model, None).own_model_limits == ()
     entries = AuditEvent.objects.filter(
@@ -219,14 +229,14 @@ def test_members_limit_a_project_and_a_key(org: SeededOrganization, key: ApiKey)
         limits = rate_limits.set_own_limits(
             actor=org.actor, organization=org.organization, owner_id=owner_id, figures=TEN
         )
-        assert limits == Limits(requests_per_minute=10)
+        assert limits == RateLimitSettings(requests_per_minute=10)
     assert said("project", org.project.id, ProjectRecord).limits == limits
     assert said("api_key", key.id, ApiKeyRecord).limits == limits
     lifted = rate_limits.set_own_limits(
         actor=org.actor, organization=org.organization, owner_id=key.id,
         figures=dict.fromkeys(RATE_LIMIT_FIELDS),
     )  # fmt: skip
-    assert said("api_key", key.id, ApiKeyRecord).limits == lifted == Limits()
+    assert said("api_key", key.id, ApiKeyRecord).limits == lifted == RateLimitSettings()
 
 
 def test_another_organizations_projects_and_keys_are_not_there(
@@ -238,7 +248,7 @@ def test_another_organizations_projects_and_keys_are_not_there(
                 actor=outsider.actor, organization=outsider.organization, owner_id=owner_id,
                 figures=TEN,
             )  # fmt: skip
-        assert rate_limits.own_limits(outsider.organization, owner_id) == Limits()
+        assert rate_limits.own_limits(outsider.organization, owner_id) == RateLimitSettings()
 
 
 def test_what_has_ended_is_not_limited(org: SeededOrganization) -> None:
@@ -263,7 +273,7 @@ def test_gateways_are_counted_while_they_say_that_they_live(db: None) -> None:
     assert live("b", 5, leaving=True) == 2
     # The third says nothing more.
     assert [live("a", 15), live("a", 17)] == [2, 1]
-    assert said("fleet_size", "all", FleetSizeRecord).live_gateway_count == 1
+    assert said("fleet_size", "all", GatewayCountRecord).live_gateway_count == 1
 
 
 def test_all_hear_of_another_number_and_of_nothing_else(db: None) -> None:

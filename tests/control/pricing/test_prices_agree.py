@@ -15,7 +15,7 @@ from control.pricing.models import PriceBook, ServiceTier
 from control.pricing.price_changes import ConfirmationRequired
 from serving.contract.codec import decode
 from serving.contract.feed import RECORD_OF_KIND
-from serving.feed.batch import Batch, Update
+from serving.feed.changes import ChangeBatch, RecordChange
 from serving.gateway.directory import Directory
 from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_model, make_variant
 
@@ -64,17 +64,17 @@ def publish_confirmed(book: PriceBook, effective_at: datetime) -> None:
         )
 
 
-def published() -> Batch:
+def published() -> ChangeBatch:
     """Return every change of a price as a gateway takes it in, in order."""
     changes = PublishedChange.objects.filter(kind__in=("price", "contract_price")).order_by(
         "version"
     )
     updates = [
-        Update(each.kind, each.record_id, each.record and decode(each.record.encode(), kind))
+        RecordChange(each.kind, each.record_id, each.record and decode(each.record.encode(), kind))
         for each in changes
         for kind in [RECORD_OF_KIND[each.kind]]
     ]
-    return Batch(len(updates), False, tuple(updates))
+    return ChangeBatch(len(updates), False, tuple(updates))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from infra.local.config import ROOT
-from serving.contract.records import Timeouts
+from serving.contract.records import DeploymentTimeouts
 from tests.fixtures.programs import program
 
 FILE = ROOT / "infra/compose/compose.yaml"
@@ -35,7 +35,7 @@ def test_each_process_is_a_hardened_service(document: dict[str, Any]) -> None:
     assert run == {"control", "worker", "scheduler", "fleet", "gateway"}
     for name, service in ours.items():
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"]), name
-    longest_minutes = Timeouts().total_seconds / 60
+    longest_minutes = DeploymentTimeouts().total_seconds / 60
     assert int(ours["gateway-1"]["stop_grace_period"].rstrip("m")) > longest_minutes + 1
 
 

@@ -19,7 +19,7 @@ from pytest_django import DjangoDbBlocker
 
 from control.worker import QUEUES
 from infra.local.config import ROOT
-from serving.contract.credential import Caller, issue
+from serving.contract.credential import ServiceIdentity, issue
 from tests.fixtures import database
 from tests.fixtures.environment import free_port
 from tests.fixtures.programs import program
@@ -212,7 +212,7 @@ def test_each_process_starts_on_a_read_only_root(
         "PENSTOCK_GATEWAY_OPERATOR_PORT": str(ports["OPERATOR"]),
         "PENSTOCK_GATEWAY_DATA_DIR": "/var/lib/penstock",
         "PENSTOCK_INTERNAL_CREDENTIAL": issue(
-            os.environ["PENSTOCK_INTERNAL_SECRET"], Caller("gateway", "image")
+            os.environ["PENSTOCK_INTERNAL_SECRET"], ServiceIdentity("gateway", "image")
         ),
     }
     control, gateway = images["control"], images["gateway"]

@@ -8,7 +8,7 @@ import pytest
 
 from infra.cli import app
 from infra.local.config import ROOT
-from serving.contract.records import Timeouts
+from serving.contract.records import DeploymentTimeouts
 from tests.fixtures.programs import program
 
 FOLDER = ROOT / "infra/systemd"
@@ -53,7 +53,7 @@ def test_a_unit_runs_each_service_of_the_command() -> None:
 @pytest.mark.unit
 def test_a_stop_waits_for_the_longest_stream_and_for_tasks(settings: object) -> None:
     gateway = unit("gateway@")
-    longest = Timeouts().total_seconds
+    longest = DeploymentTimeouts().total_seconds
     assert gateway.seconds("TimeoutStopSec") >= longest + 60
     worker = unit("worker")
     assert worker.seconds("TimeoutStopSec") > settings.CELERY_TASK_TIME_LIMIT  # type: ignore[attr-defined]

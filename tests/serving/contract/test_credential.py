@@ -12,9 +12,9 @@ from serving.contract.credential import (
     ROLES,
     ROOT_BEFORE_VARIABLE,
     ROOT_VARIABLE,
-    Caller,
-    Callers,
     Role,
+    ServiceAuthenticator,
+    ServiceIdentity,
     callers_of,
     issue,
 )
@@ -23,11 +23,14 @@ pytestmark = pytest.mark.unit
 ROOT, OTHER = "root-of-a-test-0123456789", "another-root-0123456789"
 
 callers = st.builds(
-    Caller, st.sampled_from(ROLES), st.from_regex(NAME, fullmatch=True), st.integers(1, 999_999)
+    ServiceIdentity,
+    st.sampled_from(ROLES),
+    st.from_regex(NAME, fullmatch=True),
+    st.integers(1, 999_999),
 )
 
 
-def shown(caller: Caller, root: str = ROOT) -> str:
+def shown(caller: ServiceIdentity, root: str = ROOT) -> str:
     return f"Bearer {issue(root, caller)}"
 
 
@@ -50,30 +53,30 @@ def test_what_is_set_wrong_is_named(environ: dict[str, str], name: str) -> None:
 
 
 @given(callers)
-def test_who_shows_the_credential_that_was_issued_is_known(caller: Caller) -> None:
-    assert Callers((ROOT,)).find(shown(caller)) == caller
-    assert Callers((OTHER, ROOT)).find(shown(caller)) == caller
-    assert Callers((OTHER,)).find(shown(caller)) is None
-    assert Callers((ROOT,), [caller]).find(shown(caller)) is None
+def test_who_shows_the_credential_that_was_issued_is_known(caller: ServiceIdentity) -> None:
+    assert ServiceAuthenticator((ROOT,)).find(shown(caller)) == caller
+    assert ServiceAuthenticator((OTHER, ROOT)).find(shown(caller)) == caller
+    assert ServiceAuthenticator((OTHER,)).find(shown(caller)) is None
+    assert ServiceAuthenticator((ROOT,), [caller]).find(shown(caller)) is None
 
 
 @given(callers, callers)
-def test_no_credential_is_another_callers(one: Caller, other: Caller) -> None:
+def test_no_credential_is_another_callers(one: ServiceIdentity, other: ServiceIdentity) -> None:
     mac = issue(ROOT, one).rpartition(".")[2]
-    assert (Callers((ROOT,)).find(f"Bearer {other}.{mac}") is None) == (one != other)
+    assert (ServiceAuthenticator((ROOT,)).find(f"Bearer {other}.{mac}") is None) == (one != other)
 
 
 @given(callers, st.integers(0, 200), st.characters(codec="utf-8"))
-def test_a_letter_changed_is_nobodys(caller: Caller, place: int, letter: str) -> None:
+def test_a_letter_changed_is_nobodys(caller: ServiceIdentity, place: int, letter: str) -> None:
     header = shown(caller)
     place %= len(header)
     changed = header[:place] + letter + header[place + 1 :]
-    assert (Callers((ROOT,)).find(changed) is None) == (changed != header)
+    assert (ServiceAuthenticator((ROOT,)).find(changed) is None) == (changed != header)
 
 
 @given(st.text())
 def test_whatever_is_shown_is_answered(header: str) -> None:
-    assert Callers((ROOT,)).find(header) is None
+    assert ServiceAuthenticator((ROOT,)).find(header) is None
 
 
 @pytest.mark.parametrize(
@@ -81,14 +84,14 @@ def test_whatever_is_shown_is_answered(header: str) -> None:
 )
 def test_what_names_nobody_says_what_was_wanted(told: str) -> None:
     with pytest.raises(ValueError, match=r"wanted such as gateway\.eu-1\.2"):
-        Caller.read(told)
+        ServiceIdentity.read(told)
     role, _, name = told.partition(".")
     with pytest.raises(ValueError, match="wanted such as"):
-        issue(ROOT, Caller(cast(Role, role), name, 0))
+        issue(ROOT, ServiceIdentity(cast(Role, role), name, 0))
 
 
 def test_a_credential_is_changed_without_a_moment_of_none() -> None:
-    old, new = Caller("gateway", "eu-1", 1), Caller("gateway", "eu-1", 2)
+    old, new = ServiceIdentity("gateway", "eu-1", 1), ServiceIdentity("gateway", "eu-1", 2)
     both, after = callers_of(told()), callers_of(told(ended="gateway.eu-1.1, gateway.b.7"))
     assert (both.find(shown(old)), both.find(shown(new))) == (old, new)
     assert (after.find(shown(old)), after.find(shown(new))) == (None, new)
@@ -96,7 +99,7 @@ def test_a_credential_is_changed_without_a_moment_of_none() -> None:
 
 @given(callers, st.lists(st.integers(1, 20), max_size=4))
 def test_a_number_ends_with_those_before_it_and_with_nobody_elses(
-    caller: Caller, ended: list[int]
+    caller: ServiceIdentity, ended: list[int]
 ) -> None:
     known = callers_of(told(ended=",".join(str(caller._replace(number=one)) for one in ended)))
     for number in range(1, 22):
@@ -107,7 +110,7 @@ def test_a_number_ends_with_those_before_it_and_with_nobody_elses(
 
 
 def test_so_is_the_root() -> None:
-    caller = Caller("gateway", "eu-1")
+    caller = ServiceIdentity("gateway", "eu-1")
     both, after = callers_of(told(OTHER, ROOT)), callers_of(told(OTHER))
     assert both.find(shown(caller)) == both.find(shown(caller, OTHER)) == caller
     assert (after.find(shown(caller)), after.find(shown(caller, OTHER))) == (None, caller)

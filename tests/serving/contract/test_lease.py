@@ -12,13 +12,13 @@ from serving.contract.codec import ContractError, decode, encode
 from serving.contract.lease import (
     ASKS_MAX,
     RETURNS_MAX,
-    Ask,
-    Deferred,
-    Granted,
+    LeaseAsk,
+    LeaseDeferral,
+    LeaseDenial,
+    LeaseGrant,
     LeaseReply,
     LeaseRequest,
-    Refused,
-    Return,
+    LeaseReturn,
 )
 from serving.contract.units import INT64_MAX
 
@@ -28,8 +28,8 @@ NANOS = st.integers(0, INT64_MAX)
 IDS = st.from_regex(r"[A-Za-z0-9_.:-]{1,64}", fullmatch=True)
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 
-ASKS = st.builds(Ask, IDS, IDS, NANOS, NANOS, MOMENTS, st.booleans())
-RETURNS = st.builds(Return, IDS, NANOS, st.booleans())
+ASKS = st.builds(LeaseAsk, IDS, IDS, NANOS, NANOS, MOMENTS, st.booleans())
+RETURNS = st.builds(LeaseReturn, IDS, NANOS, st.booleans())
 REQUESTS = st.builds(
     LeaseRequest,
     IDS,
@@ -40,16 +40,16 @@ REQUESTS = st.builds(
 )
 CODES = st.sampled_from(["credit_balance_exhausted", "key_budget_exceeded"])
 ANSWERS = st.one_of(
-    st.builds(Granted, IDS, IDS, IDS, NANOS, MOMENTS, MOMENTS, MOMENTS, st.none() | MOMENTS),
-    st.builds(Deferred, IDS, IDS),
-    st.builds(Refused, IDS, IDS, CODES, NANOS, st.booleans(), st.none() | NANOS),
+    st.builds(LeaseGrant, IDS, IDS, IDS, NANOS, MOMENTS, MOMENTS, MOMENTS, st.none() | MOMENTS),
+    st.builds(LeaseDeferral, IDS, IDS),
+    st.builds(LeaseDenial, IDS, IDS, CODES, NANOS, st.booleans(), st.none() | NANOS),
 )
 IDS_OF_SOME = st.lists(IDS, max_size=4).map(tuple)
 REPLIES = st.builds(
     LeaseReply, IDS, st.lists(ANSWERS, max_size=4).map(tuple), IDS_OF_SOME, IDS_OF_SOME
 )
-ASK = Ask("ask_1", "balance:org_1", 1, 2, NOW)
-RETURN = Return("lease_1", 0, closed=True)
+ASK = LeaseAsk("ask_1", "balance:org_1", 1, 2, NOW)
+RETURN = LeaseReturn("lease_1", 0, closed=True)
 
 
 @given(REQUESTS)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.contract.price import Charge, band_of, charge, worst_case_nanos
+from serving.contract.price import TokenCharge, band_of, charge, worst_case_nanos
 
 pytestmark = pytest.mark.unit
 NANOS = st.one_of(st.integers(0, 3_000_000), st.integers(0, 10**12))
@@ -74,7 +74,7 @@ GOLDEN = [
 @pytest.mark.parametrize(("price", "counted", "rule", "nanos"), GOLDEN)
 def test_worked_examples(price, counted, rule, nanos):
     due = charge(price, **tokens(*counted), rating=rule)
-    assert due == Charge(*nanos)
+    assert due == TokenCharge(*nanos)
     assert due.total_nanos == sum(nanos)
 
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.contract.api_key import BASE62, digest, is_well_formed, make_secret
 from serving.contract.codec import ContractError, decode, encode
 from serving.contract.ids import uuid7
-from serving.contract.key import BASE62, digest, is_well_formed, make_secret
-from serving.contract.lease import Granted, LeaseReply, Refused
-from serving.contract.records import DeploymentRecord, ModelRecord, PriceRecord, Timeouts
+from serving.contract.lease import LeaseDenial, LeaseGrant, LeaseReply
+from serving.contract.records import DeploymentRecord, DeploymentTimeouts, ModelRecord, PriceRecord
 from serving.contract.usage import LeaseCharge, UsageEvent
 from tests.fixtures import catalog
 
@@ -43,8 +43,8 @@ RECORDS = [
     LeaseReply(
         "lineage",
         (
-            Granted("a", "b", "l", 5, NOW, NOW, NOW),
-            Refused("a", "b", "key_budget_exceeded", 0, True),
+            LeaseGrant("a", "b", "l", 5, NOW, NOW, NOW),
+            LeaseDenial("a", "b", "key_budget_exceeded", 0, True),
         ),
     ),
 ]
@@ -95,7 +95,9 @@ def test_a_price_of_an_older_control_plane_is_of_the_default_tier(record: PriceR
     [{"timeouts": {"wake_seconds": 0.0}}, {"engine": "external"}, {"sleep_after_seconds": -1.0}],
 )
 def test_what_nobody_would_wake_may_not_sleep(fields: dict[str, object]) -> None:
-    record = catalog.deployment(timeouts=Timeouts(wake_seconds=9.0), sleep_after_seconds=60.0)
+    record = catalog.deployment(
+        timeouts=DeploymentTimeouts(wake_seconds=9.0), sleep_after_seconds=60.0
+    )
     raw = msgspec.json.decode(encode(record))
     assert decode(encode(record), DeploymentRecord).may_sleep
     with pytest.raises(ContractError, match="sleep_after_seconds"):

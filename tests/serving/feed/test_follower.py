@@ -10,18 +10,17 @@ import pytest
 from aiohttp import web
 
 from serving.contract.feed import RECORD_OF_KIND
-from serving.contract.records import FleetSizeRecord, ProjectRecord
-from serving.feed.batch import PART_CHANGES, Batch
-from serving.feed.follower import Follower
-from serving.feed.mirror import Mirror
-from serving.feed.source import (
+from serving.contract.records import GatewayCountRecord, ProjectRecord
+from serving.feed.changes import PART_CHANGES, ChangeBatch
+from serving.feed.follower import (
     PAGE_CHANGES,
+    FeedFollower,
+    FeedPosition,
+    FeedSource,
     FeedUnavailable,
-    HttpSource,
-    Place,
-    SnapshotGone,
+    SnapshotExpired,
 )
-from serving.feed.table import Records
+from serving.feed.mirror import FeedMirror, RecordTable
 
 PROJECT = {"project_id": "proj_a", "organization_id": "org_a", "budget_ids": ()}
 
@@ -51,7 +50,7 @@ class Script:
         self.cursors: list[str] = []
         self.pauses: list[float] = []
 
-    async def fetch(self, place: Place) -> bytes:
+    async def fetch(self, place: FeedPosition) -> bytes:
         self.asked.append(place.version)
         self.lineages.append(place.lineage)
         self.cursors.append(place.cursor)
@@ -64,18 +63,18 @@ class Script:
         self.pauses.append(seconds)
 
 
-def follow(script: Script, version: int = 0) -> Follower:
-    return Follower(
+def follow(script: Script, version: int = 0) -> FeedFollower:
+    return FeedFollower(
         script.fetch,
         RECORD_OF_KIND,
-        place=Place(version, "one"),
+        place=FeedPosition(version, "one"),
         sleep=script.sleep,
         jitter=lambda: 1.0,
     )
 
 
-async def take(follower: Follower, count: int) -> list[Batch]:
-    batches: AsyncIterator[Batch] = follower.batches()
+async def take(follower: FeedFollower, count: int) -> list[ChangeBatch]:
+    batches: AsyncIterator[ChangeBatch] = follower.batches()
     return [await anext(batches) for _ in range(count)]
 
 
@@ -164,13 +163,13 @@ async def test_a_snapshot_replaces_everything_but_the_last_good_of_a_rejected_id
         page(1, ("fleet_size", "fleet", size), ("project", "proj_a", PROJECT), snapshot=True),
         page(2, ("fleet_size", "fleet", {"live_gateway_count": "two"}), snapshot=True),
     )
-    projects, sizes = Records[ProjectRecord](), Records[FleetSizeRecord]()
-    mirror = Mirror({"project": projects, "fleet_size": sizes})
+    projects, sizes = RecordTable[ProjectRecord](), RecordTable[GatewayCountRecord]()
+    mirror = FeedMirror({"project": projects, "fleet_size": sizes})
     for batch in await take(follow(script), 2):
         mirror.apply(batch)
     assert mirror.version == 2
     assert list(projects.all()) == []
-    assert sizes.get("fleet") == FleetSizeRecord(2)
+    assert sizes.get("fleet") == GatewayCountRecord(2)
 
 
 def projects(*numbers: int) -> list[tuple[str, str, Any]]:
@@ -185,8 +184,8 @@ async def test_a_snapshot_is_read_page_by_page_and_its_version_reached_with_the_
         page(7, snapshot=True, lineage="two"),
         page(8, *projects(3), lineage="two"),
     )
-    known = Records[ProjectRecord]()
-    mirror, versions = Mirror({"project": known}), []
+    known = RecordTable[ProjectRecord]()
+    mirror, versions = FeedMirror({"project": known}), []
     known.take("proj_gone", ProjectRecord("proj_gone", "org_a", ()))
     for batch in await take(follow(script), 4):
         mirror.apply(batch)
@@ -199,7 +198,7 @@ async def test_a_snapshot_is_read_page_by_page_and_its_version_reached_with_the_
 @pytest.mark.parametrize(
     "answer",
     [
-        SnapshotGone("compacted"),
+        SnapshotExpired("compacted"),
         page(9, *projects(9), snapshot=True, cursor="x"),
         page(7, *projects(9), snapshot=True, cursor="x", lineage="two"),
         page(7, *projects(9), cursor="x"),
@@ -212,8 +211,8 @@ async def test_a_snapshot_that_does_not_go_on_is_begun_again(answer: bytes | Exc
         answer,
         page(8, *projects(2), snapshot=True),
     )
-    known = Records[ProjectRecord]()
-    mirror = Mirror({"project": known})
+    known = RecordTable[ProjectRecord]()
+    mirror = FeedMirror({"project": known})
     for batch in await take(follow(script), 2):
         mirror.apply(batch)
     assert script.cursors == ["", "a", ""]
@@ -249,12 +248,12 @@ async def test_a_long_page_comes_in_parts_and_its_version_with_the_last_of_them(
 async def test_what_is_answered_while_a_reader_starts_over_is_left_aside() -> None:
     script = Script(page(4, *projects(1)), page(5, *projects(2), snapshot=True))
 
-    async def fetch(place: Place) -> bytes:
+    async def fetch(place: FeedPosition) -> bytes:
         if not script.asked:
             follower.start_over()
         return await script.fetch(place)
 
-    follower = Follower(fetch, RECORD_OF_KIND, place=Place(3, "one"), sleep=script.sleep)
+    follower = FeedFollower(fetch, RECORD_OF_KIND, place=FeedPosition(3, "one"), sleep=script.sleep)
     [batch] = await take(follower, 1)
     assert script.asked == [3, 0]
     assert [update.id for update in batch.updates] == ["proj_2"]
@@ -275,13 +274,15 @@ async def test_speaks_http_with_the_secret_and_the_version() -> None:
     await site.start()
     host, port = runner.addresses[0][:2]
     async with aiohttp.ClientSession() as session:
-        source = HttpSource(session, f"http://{host}:{port}/feed", "s3cret")
-        assert await source(Place(4, "one")) == page(5)
+        source = FeedSource(session, f"http://{host}:{port}/feed", "s3cret")
+        assert await source(FeedPosition(4, "one")) == page(5)
         with pytest.raises(FeedUnavailable, match="404"):
-            await HttpSource(session, f"http://{host}:{port}/nothing", "s3cret")(Place(0, ""))
-        some = HttpSource(session, f"http://{host}:{port}/feed", "s3cret", kinds=("model", "price"))
-        with pytest.raises(SnapshotGone):
-            await some(Place(4, "one", "here"))
+            await FeedSource(session, f"http://{host}:{port}/nothing", "s3cret")(
+                FeedPosition(0, "")
+            )
+        some = FeedSource(session, f"http://{host}:{port}/feed", "s3cret", kinds=("model", "price"))
+        with pytest.raises(SnapshotExpired):
+            await some(FeedPosition(4, "one", "here"))
     await runner.cleanup()
     asked = {"after": "4", "lineage": "one", "limit": str(PAGE_CHANGES)}
     more = {"kinds": "model,price", "cursor": "here"}
@@ -291,5 +292,5 @@ async def test_speaks_http_with_the_secret_and_the_version() -> None:
 async def test_a_closed_port_is_an_unavailable_feed() -> None:
     async with aiohttp.ClientSession() as session:
         with pytest.raises(FeedUnavailable):
-            source = HttpSource(session, "http://127.0.0.1:9/feed", "s")
-            await asyncio.wait_for(source(Place(0, "")), 60)
+            source = FeedSource(session, "http://127.0.0.1:9/feed", "s")
+            await asyncio.wait_for(source(FeedPosition(0, "")), 60)

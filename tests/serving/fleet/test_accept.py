@@ -5,9 +5,9 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from serving.contract.credential import Callers
+from serving.contract.credential import ServiceAuthenticator
 from serving.contract.records import DeploymentRecord
-from serving.feed.batch import Batch, Update
+from serving.feed.changes import ChangeBatch, RecordChange
 from serving.fleet.config import FleetConfig
 from serving.fleet.fleet import Fleet
 from serving.fleet.store import Store, StoredFleet
@@ -18,22 +18,24 @@ def deployment(name: str) -> DeploymentRecord:
     return msgspec.structs.replace(catalog.deployment(), deployment_id=name)
 
 
-def told(*names: str) -> tuple[Update, ...]:
-    return tuple(Update("deployment", name, deployment(name)) for name in names)
+def told(*names: str) -> tuple[RecordChange, ...]:
+    return tuple(RecordChange("deployment", name, deployment(name)) for name in names)
 
 
 async def test_half_a_snapshot_ends_no_replica(tmp_path: Path) -> None:
     """A fleet lets go of replicas whose deployment it does not know."""
-    config = FleetConfig("http://control", "", Callers(()), "127.0.0.1", 1, tmp_path, 20_000, 1)
+    config = FleetConfig(
+        "http://control", "", ServiceAuthenticator(()), "127.0.0.1", 1, tmp_path, 20_000, 1
+    )
     store = Store(tmp_path)
     async with aiohttp.ClientSession() as session:
         fleet = Fleet(config, {}, store, session)
         fleet.adopt(StoredFleet(deployments=(deployment("dep_1"), deployment("dep_2"))))
         known = []
         for batch in (
-            Batch(3, True, told("dep_2"), is_last=False),
-            Batch(3, True, told("dep_3"), is_first=False),
-            Batch(4, False, (Update("deployment", "dep_2", None),)),
+            ChangeBatch(3, True, told("dep_2"), is_last=False),
+            ChangeBatch(3, True, told("dep_3"), is_first=False),
+            ChangeBatch(4, False, (RecordChange("deployment", "dep_2", None),)),
         ):
             fleet.accept(batch)
             names = ("dep_1", "dep_2", "dep_3")

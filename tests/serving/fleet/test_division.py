@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.contract.demand import DeploymentDemand, OrganizationDemand
+from serving.contract.slot_shares import DeploymentDemand, OrganizationDemand
 from serving.contract.units import TIERS
 from serving.fleet.division import (
     TierPolicy,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.contract.credential import Callers
+from serving.contract.credential import ServiceAuthenticator
 from serving.fleet.config import FleetConfig
 from serving.fleet.fleet import Fleet
 from serving.fleet.store import Store
@@ -14,7 +14,9 @@ from serving.fleet.store import Store
 
 async def test_an_end_told_beside_news_is_not_forgotten(tmp_path: Path) -> None:
     session: Any = None
-    config = FleetConfig("http://control", "", Callers(()), "x", 1, tmp_path, 20_000, 1)
+    config = FleetConfig(
+        "http://control", "", ServiceAuthenticator(()), "x", 1, tmp_path, 20_000, 1
+    )
     fleet = Fleet(config, {}, Store(tmp_path), session)
     loop = asyncio.create_task(fleet.reconcile_forever())
     await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from serving import verdicts
 from serving.contract.codec import decode, encode
-from serving.contract.credential import Caller, Callers, issue
+from serving.contract.credential import ServiceAuthenticator, ServiceIdentity, issue
 from serving.contract.grammar import GrammarQuestion, GrammarVerdict
 from serving.contract.records import DeploymentRecord
 from serving.engine.external import External
@@ -179,14 +179,14 @@ async def test_verdicts_are_kept_in_bounds(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_a_gateway_asks_over_http_with_its_credential(tmp_path: Path) -> None:
-    callers = Callers(("a secret",))
+    callers = ServiceAuthenticator(("a secret",))
     config = FleetConfig("http://control", "", callers, "127.0.0.1", 1, tmp_path, 20_000, 1)
     async with judging(Simulated()) as made, aiohttp.ClientSession() as session:
         fleet = Fleet(config, {}, Store(tmp_path), session)
         server = FleetServer(fleet, CollectorRegistry(), callers, made, SlotShares(epoch=1))
         url = f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}/grammars"
         known, other = (
-            {"authorization": f"Bearer {issue('a secret', Caller(role, 'test'))}"}
+            {"authorization": f"Bearer {issue('a secret', ServiceIdentity(role, 'test'))}"}
             for role in ("gateway", "control")
         )
         try:

@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from serving.contract.codec import encode
-from serving.contract.credential import Caller, Callers, issue
-from serving.contract.demand import DemandReport
+from serving.contract.credential import ServiceAuthenticator, ServiceIdentity, issue
+from serving.contract.slot_shares import DemandReport
 from serving.fleet import shares
 from serving.fleet.config import FleetConfig
 from serving.fleet.fleet import Fleet
@@ -25,7 +25,7 @@ ROOT = "a secret"
 @asynccontextmanager
 async def listening(folder: Path, shares: SlotShares) -> AsyncIterator[str]:
     """Answer on a free port; yields where demand is told."""
-    callers = Callers((ROOT,))
+    callers = ServiceAuthenticator((ROOT,))
     config = FleetConfig("http://control", "", callers, "127.0.0.1", 1, folder, 20_000, 1)
     async with aiohttp.ClientSession() as session:
         fleet = Fleet(config, {}, Store(folder), session)
@@ -38,7 +38,7 @@ async def listening(folder: Path, shares: SlotShares) -> AsyncIterator[str]:
             await server.stop()
 
 
-async def tell(url: str, report: DemandReport, caller: Caller) -> tuple[int, str]:
+async def tell(url: str, report: DemandReport, caller: ServiceIdentity) -> tuple[int, str]:
     headers = {"authorization": f"Bearer {issue(ROOT, caller)}"}
     async with (
         aiohttp.ClientSession() as session,
@@ -50,7 +50,7 @@ async def tell(url: str, report: DemandReport, caller: Caller) -> tuple[int, str
 async def test_nobody_speaks_for_a_gateway_of_another_name(tmp_path: Path) -> None:
     made = SlotShares(epoch=1)
     first, second, other = (
-        Caller("gateway", name, number) for name, number in (("a", 1), ("a", 2), ("b", 1))
+        ServiceIdentity("gateway", name, number) for name, number in (("a", 1), ("a", 2), ("b", 1))
     )
     async with listening(tmp_path, made) as url:
         assert (await tell(url, DemandReport("gw_a", 1, {}), first))[0] == 200

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from serving.contract.counters import EngineSample
+from serving.contract.engine_counters import EngineSample
 from serving.contract.records import DeploymentRecord
 from tests.fixtures.engine_counters import read_metrics
 from tests.fixtures.fleet_process import Control, FleetProcess, running_fleet

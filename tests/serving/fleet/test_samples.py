@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.contract.counters import EngineSample
+from serving.contract.engine_counters import EngineSample
 from serving.fleet import samples as module
 from serving.fleet.disk import Disk
 from serving.fleet.samples import Samples

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.contract.codec import decode, encode
-from serving.contract.demand import (
+from serving.contract.slot_shares import (
     DemandReport,
     DeploymentDemand,
-    Held,
     OrganizationDemand,
-    ShareReply,
+    ReplicaUsage,
+    SlotSharesReply,
 )
 from serving.fleet.shares import GATEWAY_SECONDS, SlotShares
 
@@ -41,14 +41,14 @@ class Gateway:
         self.number += 1
         reply = self.fleet.report(self.told(), self.slots, now)
         if not is_lost:
-            reply = decode(encode(reply), ShareReply)
+            reply = decode(encode(reply), SlotSharesReply)
             self.shares, self.may_exceed = reply.shares, reply.may_exceed
 
     def told(self) -> DemandReport:
         held = {}
         for one in self.slots["dep"]:
             share, running = self.shares.get(one, 0), self.running.get(one, 0)
-            held[one] = Held(share, running, one in self.may_exceed or running > share)
+            held[one] = ReplicaUsage(share, running, one in self.may_exceed or running > share)
         runs = sum(self.running.values())
         tiers = {
             name: OrganizationDemand(1, runs if name == self.name else 0, count)
@@ -223,7 +223,7 @@ def test_a_report_that_comes_late_is_not_believed() -> None:
 
 def test_a_new_life_is_believed_though_its_clock_was_set_back_and_the_old_one_no_more() -> None:
     fleet, _ = world()
-    demands = {"dep": DeploymentDemand({"r1": Held(0, 0)})}
+    demands = {"dep": DeploymentDemand({"r1": ReplicaUsage(0, 0)})}
 
     def report(number: int, life: str) -> int:
         made = DemandReport("g1", number, demands, life=life)

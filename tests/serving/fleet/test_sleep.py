@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.contract.codec import decode, encode
-from serving.contract.credential import Callers
-from serving.contract.demand import DemandReport, DeploymentDemand, OrganizationDemand
-from serving.contract.records import DeploymentRecord, Timeouts
+from serving.contract.credential import ServiceAuthenticator
+from serving.contract.records import DeploymentRecord, DeploymentTimeouts
 from serving.contract.replica import ReplicaRecord
+from serving.contract.slot_shares import DemandReport, DeploymentDemand, OrganizationDemand
 from serving.engine.simulated.adapter import Simulated
-from serving.feed.batch import Batch, Update
+from serving.feed.changes import ChangeBatch, RecordChange
 from serving.fleet import fleet as module
 from serving.fleet import sleepers
 from serving.fleet.config import FleetConfig
@@ -27,7 +27,9 @@ from serving.fleet.replica import Replica
 from serving.fleet.store import Store, StoredFleet
 from tests.fixtures import catalog
 
-SLEEPS = catalog.deployment(timeouts=Timeouts(wake_seconds=60.0), sleep_after_seconds=30.0)
+SLEEPS = catalog.deployment(
+    timeouts=DeploymentTimeouts(wake_seconds=60.0), sleep_after_seconds=30.0
+)
 KINDS: dict[str, DeploymentRecord] = {
     "sleeps": SLEEPS,
     "never sleeps": msgspec.structs.replace(SLEEPS, sleep_after_seconds=0.0),
@@ -69,7 +71,9 @@ class World:
     fleet: Fleet = field(init=False)
 
     def start(self, kept: bytes = b"") -> None:
-        config = FleetConfig("http://control", "", Callers(()), "x", 1, self.folder, 20_000, 1)
+        config = FleetConfig(
+            "http://control", "", ServiceAuthenticator(()), "x", 1, self.folder, 20_000, 1
+        )
         session: Any = None
         self.fleet = Fleet(config, {"simulated": Simulated()}, Memory(self.folder), session)
         self.fleet.samples.add = lambda samples: None  # type: ignore[method-assign]
@@ -79,7 +83,7 @@ class World:
         self.kind = kind
         if kind != "sleeps":
             self.needed_at = float("-inf")
-        self.fleet.accept(Batch(1, True, (Update("deployment", ID, KINDS[kind]),)))
+        self.fleet.accept(ChangeBatch(1, True, (RecordChange("deployment", ID, KINDS[kind]),)))
         self.fleet.reconcile()
 
     def restart(self) -> None:

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from serving.contract.codec import encode
-from serving.contract.demand import DemandReport, DeploymentDemand, OrganizationDemand
-from serving.contract.records import Timeouts
+from serving.contract.records import DeploymentTimeouts
 from serving.contract.replica import ReplicaRecord
+from serving.contract.slot_shares import DemandReport, DeploymentDemand, OrganizationDemand
 from tests.fixtures.fleet_process import OF_A_GATEWAY, FleetProcess, running_fleet
 from tests.fixtures.waiting import eventually
 from tests.serving.fleet.test_fleet import DEPLOYMENT, PATIENT, chat
@@ -19,7 +19,7 @@ from tests.serving.fleet.test_fleet import DEPLOYMENT, PATIENT, chat
 pytestmark = pytest.mark.integration
 
 SLEEPS = msgspec.structs.replace(
-    DEPLOYMENT, timeouts=Timeouts(wake_seconds=20.0), sleep_after_seconds=0.8
+    DEPLOYMENT, timeouts=DeploymentTimeouts(wake_seconds=20.0), sleep_after_seconds=0.8
 )
 
 

@@ -7,8 +7,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from serving.contract.codec import decode, encode
-from serving.contract.credential import Caller, Callers, issue
-from serving.contract.demand import DemandReport, DeploymentDemand, Held, ShareReply, Strain
+from serving.contract.credential import ServiceAuthenticator, ServiceIdentity, issue
+from serving.contract.slot_shares import (
+    DemandReport,
+    DeploymentDemand,
+    EngineLoad,
+    ReplicaUsage,
+    SlotSharesReply,
+)
 from serving.engine.adapters import adapters
 from serving.engine.probe import Vitals
 from serving.fleet.config import FleetConfig
@@ -29,7 +35,9 @@ def vitals(waiting: int, cache_usage: float, deferred: int = 0) -> Vitals:
 
 def fleet_of(folder: Path, session: aiohttp.ClientSession) -> Fleet:
     """Return a fleet of three ready replicas, which runs none."""
-    config = FleetConfig("http://control", "", Callers((ROOT,)), "127.0.0.1", 1, folder, 20_000, 3)
+    config = FleetConfig(
+        "http://control", "", ServiceAuthenticator((ROOT,)), "127.0.0.1", 1, folder, 20_000, 3
+    )
     fleet = Fleet(config, adapters(otlp_endpoint=None, kv_cache_gib=1), Store(folder), session)
     for name in ("full", "empty", "silent"):
         replica = fleet._replica(name, catalog.deployment(slots=4), "")
@@ -43,15 +51,15 @@ def fleet_of(folder: Path, session: aiohttp.ClientSession) -> Fleet:
     [
         (vitals(0, 0.0), NO_STRAIN),
         (vitals(0, 0.04), NO_STRAIN),
-        (vitals(0, 0.56), Strain(0, 0.6)),
-        (vitals(3, 1.0), Strain(3, 1.0)),
-        (vitals(3, 0.2, deferred=2), Strain(1, 0.2)),
+        (vitals(0, 0.56), EngineLoad(0, 0.6)),
+        (vitals(3, 1.0), EngineLoad(3, 1.0)),
+        (vitals(3, 0.2, deferred=2), EngineLoad(1, 0.2)),
         (vitals(1, 0.0, deferred=2), NO_STRAIN),
-        (vitals(0, 1.7), Strain(0, 1.0)),
+        (vitals(0, 1.7), EngineLoad(0, 1.0)),
     ],
 )
 async def test_what_waits_for_room_and_the_cache_in_use_are_told_coarsely(
-    tmp_path: Path, seen: Vitals, strain: Strain
+    tmp_path: Path, seen: Vitals, strain: EngineLoad
 ) -> None:
     async with aiohttp.ClientSession() as session:
         replica = fleet_of(tmp_path, session).replicas["full"]
@@ -62,7 +70,7 @@ async def test_what_waits_for_room_and_the_cache_in_use_are_told_coarsely(
 async def test_gateways_hear_how_full_the_engines_are_of_which_they_have_slots(
     tmp_path: Path,
 ) -> None:
-    callers = Callers((ROOT,))
+    callers = ServiceAuthenticator((ROOT,))
     async with aiohttp.ClientSession() as session:
         fleet = fleet_of(tmp_path, session)
         fleet.replicas["full"].saw(vitals(2, 0.93))
@@ -72,13 +80,13 @@ async def test_gateways_hear_how_full_the_engines_are_of_which_they_have_slots(
             fleet, CollectorRegistry(), callers, Grammars({}, judges_max=1), shares
         )
         url = f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}/demand"
-        headers = {"authorization": f"Bearer {issue(ROOT, Caller('gateway', 'a'))}"}
+        headers = {"authorization": f"Bearer {issue(ROOT, ServiceIdentity('gateway', 'a'))}"}
         try:
             for number, known in enumerate((("full", "empty", "silent", "gone"), ("empty",)), 1):
-                held = DeploymentDemand({name: Held(0, 0) for name in known})
+                held = DeploymentDemand({name: ReplicaUsage(0, 0) for name in known})
                 report = DemandReport("gw", number, {"dep_var_demo": held})
                 async with session.post(url, data=encode(report), headers=headers) as answer:
-                    reply = decode(await answer.read(), ShareReply)
-                assert reply.strains == ({"full": Strain(2, 0.9)} if number == 1 else {})
+                    reply = decode(await answer.read(), SlotSharesReply)
+                assert reply.strains == ({"full": EngineLoad(2, 0.9)} if number == 1 else {})
         finally:
             await server.stop()

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.aside import bench
 from serving.gateway import counting, exchange
 from serving.gateway.preparing import preparation
+from serving.offload import pool
 from serving.usage import claims, treasury
 from tests.fixtures.gateway import Stack, running_stack
 
@@ -26,7 +26,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "COUNT_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(preparation, "SECONDS_MAX", PATIENCE_SECONDS)
     monkeypatch.setattr(preparation, "WAIT_SECONDS_MAX", PATIENCE_SECONDS)
-    monkeypatch.setattr(bench, "START_WAIT_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(pool, "START_WAIT_SECONDS", PATIENCE_SECONDS)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from serving.contract.capabilities import CACHE_SALT, NO_PREFIX_CACHE
+from serving.contract.replica import CACHE_SALT, NO_PREFIX_CACHE
 from serving.engine.engine import SPOKEN
 from serving.engine.external import External
 from serving.engine.vllm import Vllm

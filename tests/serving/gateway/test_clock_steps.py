@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from libfaketime import get_reload_information
 
-from serving.contract.records import Limits
+from serving.contract.records import RateLimitSettings
 from tests.fixtures import catalog
 from tests.fixtures.environment import free_port
 from tests.fixtures.gateway import MESSAGES
@@ -106,7 +106,7 @@ async def test_an_hour_ahead_and_an_hour_behind(tmp_path: Path, server: RedisSer
     watch = Watch(tmp_path / "clock")
     limited = catalog.tenant("limited")
     async with world() as (control, listening, secret), AsyncExitStack() as running:
-        limits = Limits(requests_per_minute=PER_MINUTE)
+        limits = RateLimitSettings(requests_per_minute=PER_MINUTE)
         organization = msgspec.structs.replace(limited.organization, own_limits=limits)
         catalog.publish(control, dataclasses.replace(limited, organization=organization))
         port = free_port()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.contract.records import OrganizationRecord, ProjectRecord
-from serving.feed.batch import Batch, Update
+from serving.feed.changes import ChangeBatch, RecordChange
 from serving.gateway.directory import Directory
 from tests.fixtures import catalog
 
@@ -36,8 +36,8 @@ CHANGES = st.sampled_from(
 )
 
 
-def batch(*changes: tuple, snapshot: bool = False) -> Batch:
-    return Batch(1, snapshot, tuple(Update(*change) for change in changes))
+def batch(*changes: tuple, snapshot: bool = False) -> ChangeBatch:
+    return ChangeBatch(1, snapshot, tuple(RecordChange(*change) for change in changes))
 
 
 @given(st.lists(CHANGES, max_size=20))

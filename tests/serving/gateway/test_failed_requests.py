@@ -17,7 +17,7 @@ from serving.gateway.conversation import Conversation
 from serving.gateway.errors import NotFound
 from serving.gateway.failed_requests import FailedRequestLog
 from serving.gateway.principals import Principal
-from serving.post import CallFailed
+from serving.internal_http import InternalCallError
 from serving.usage.internal import InternalApi
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack
@@ -82,7 +82,7 @@ async def test_a_gateway_leaves_though_its_failed_requests_are_refused(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refused() -> None:
-        raise CallFailed("no", 500)
+        raise InternalCallError("no", 500)
 
     await eventually(lambda: bool(stack.control.gateways))
     monkeypatch.setattr(stack.gateway.failed_requests, "send", refused)
@@ -95,7 +95,7 @@ class Control:
     """What a log tells control, which may be away."""
 
     def __init__(self) -> None:
-        self.failure: CallFailed | None = None
+        self.failure: InternalCallError | None = None
         self.heard: list[FailedRequests] = []
 
     async def post(self, name: str, record: FailedRequests, kind: Any, seconds: float) -> Any:
@@ -138,9 +138,9 @@ async def test_a_flood_of_one_leaves_room_for_another_and_is_counted() -> None:
 async def test_what_control_did_not_hear_is_told_later_within_the_same_bounds() -> None:
     control = Control()
     log = FailedRequestLog(cast(InternalApi, control), "gw_1")
-    control.failure = CallFailed("away")
+    control.failure = InternalCallError("away")
     fill(log, "a", 3)
-    with pytest.raises(CallFailed):
+    with pytest.raises(InternalCallError):
         await log.send()
     for tenant in range(FAILED_REQUESTS_MAX // OF_ORGANIZATION_MAX + 1):
         fill(log, f"t{tenant}", OF_ORGANIZATION_MAX)
@@ -160,9 +160,9 @@ async def test_what_control_refuses_is_counted_and_not_sent_again(
 ) -> None:
     control = Control()
     log = FailedRequestLog(cast(InternalApi, control), "gw_1")
-    control.failure = CallFailed("no", status)
+    control.failure = InternalCallError("no", status)
     fill(log, "a", 2)
-    with pytest.raises(CallFailed):
+    with pytest.raises(InternalCallError):
         await log.send()
     control.failure = None
     await log.send()

@@ -13,9 +13,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.contract.feed import RECORD_OF_KIND, Page
+from serving.contract.feed import RECORD_OF_KIND, FeedPage
 from serving.contract.records import OrganizationRecord, ProjectRecord
-from serving.feed.batch import Batch
+from serving.feed.changes import ChangeBatch
 from serving.gateway.directory import Directory
 from serving.gateway.state import StateFile
 from tests.fixtures import catalog
@@ -202,14 +202,14 @@ def compare(directory: Directory, model: Model) -> None:
     assert {origin for origin in ORIGINS if directory.is_allowed_somewhere(origin)} == allowed
 
 
-def told(version: int, step: Step) -> list[Batch]:
+def told(version: int, step: Step) -> list[ChangeBatch]:
     """Return a step as a follower hands it on: in parts, a snapshot in two pages."""
     half = len(step.told) // 2 if step.is_snapshot else 0
     pages = [page(version, *step.told[half:], snapshot=step.is_snapshot)]
     if half or step.breaks_off:
         pages.insert(0, page(version, *step.told[:half], cursor="more"))
     if step.breaks_off:
-        pages[1] = Page(version, True, pages[1].changes, "one", "more")
+        pages[1] = FeedPage(version, True, pages[1].changes, "one", "more")
     return [
         batch for number, each in enumerate(pages) for batch in batches(each, begins=number == 0)
     ]
@@ -231,8 +231,8 @@ def test_a_directory_answers_as_dictionaries_would_and_so_does_what_was_saved(
 ) -> None:
     directory, model = Directory("salt-secret"), Model()
     # A disk knows nothing of what broke off.
-    whole, at_version, written = Model(), {0: {}}, list[Batch]()
-    with patch("serving.feed.batch.PART_CHANGES", 3):
+    whole, at_version, written = Model(), {0: {}}, list[ChangeBatch]()
+    with patch("serving.feed.changes.PART_CHANGES", 3):
         for version, step in enumerate(possible(steps), 1):
             for batch in told(version, step):
                 directory.apply(batch)
@@ -248,7 +248,7 @@ def test_a_directory_answers_as_dictionaries_would_and_so_does_what_was_saved(
             check_disk(Path(folder), at_version, written[:saved])
 
 
-def check_disk(folder: Path, at_version: dict[int, State], written: list[Batch]) -> None:
+def check_disk(folder: Path, at_version: dict[int, State], written: list[ChangeBatch]) -> None:
     """Write batches, be killed, and start: exactly the last version that was written is known."""
     path = folder / f"{len(list(folder.iterdir()))}.sqlite3"
     file = StateFile(path, RECORD_OF_KIND)

@@ -13,8 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.aside.frames import HEAD_BYTES, pack, unpack
-from serving.aside.process import Died
 from serving.engine.errors import AnswerBroken
 from serving.engine.reading import Reading
 from serving.engine.usage import Tokens
@@ -27,6 +25,7 @@ from serving.gateway.finishing.finishing import Finished, Finishing
 from serving.gateway.finishing.questions import Begun, Broken, Took
 from serving.gateway.interrupts import Interrupts
 from serving.gateway.relay import Relay
+from serving.offload.process import HEAD_BYTES, WorkerDied, pack, unpack
 from tests.fixtures import catalog
 from tests.fixtures.gateway import Stack, running_stack
 from tests.fixtures.loop_meter import KEPT, metered_loop
@@ -174,7 +173,7 @@ async def test_where_no_process_is_to_be_had_it_is_made_here(
     finishing: Finishing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def died(organization_id: str) -> Any:
-        raise Died
+        raise WorkerDied
 
     monkeypatch.setattr(finishing.bench, "process", died)
     made = await relayed(finishing, LARGE)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from serving.contract.records import Limits
+from serving.contract.records import RateLimitSettings
 from serving.pool.line import Bounds
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
@@ -110,7 +110,9 @@ async def test_what_is_refused_before_it_begins_leaves_nothing(
 
 async def test_what_a_rate_limit_refuses_leaves_nothing(stack: Stack) -> None:
     tenant, feed = stack.tenant, stack.control.feed
-    held = msgspec.structs.replace(tenant.organization, own_limits=Limits(requests_per_minute=1))
+    held = msgspec.structs.replace(
+        tenant.organization, own_limits=RateLimitSettings(requests_per_minute=1)
+    )
     feed.publish("organization", held.organization_id, held)
     mirror = stack.gateway.directory.mirror
     await eventually(lambda: mirror.version == feed.version)

@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from serving import logs
+from serving import telemetry
 from serving.gateway.__main__ import main
 from tests.fixtures.fake_control import FakeControl
 from tests.fixtures.gateway import MESSAGES
@@ -63,7 +63,7 @@ def test_a_descriptor_that_is_no_socket_is_named(
     control.url = "http://127.0.0.1:1"
     for name, value in environment(tmp_path, control, 997).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(logs, "configure", lambda _: None)
+    monkeypatch.setattr(telemetry, "configure", lambda _: None)
     with pytest.raises(SystemExit) as exit_:
         main()
     assert exit_.value.code == "gateway: PENSTOCK_GATEWAY_FD is 997: Bad file descriptor"

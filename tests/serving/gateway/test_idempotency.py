@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from serving.contract.idempotency import CLAIMS_MAX, Claim, ClaimReply, Running
+from serving.contract.idempotency import CLAIMS_MAX, ClaimInProgress, ClaimReply, IdempotencyClaim
 from serving.engine.simulated.faults import Fault
 from serving.gateway.conversation import Conversation
 from serving.gateway.idempotency import copy, once, sealing, turn
@@ -282,7 +282,7 @@ async def test_who_joined_what_came_to_nothing_tries_alone(
 ) -> None:
     keys, waits, claim = keyed.control.keys, note_waits(monkeypatch), keyed.control.keys.claim
 
-    def fail_once(asked: Claim) -> ClaimReply:
+    def fail_once(asked: IdempotencyClaim) -> ClaimReply:
         monkeypatch.setattr(keys, "claim", claim)
         raise web.HTTPServiceUnavailable
 
@@ -557,7 +557,7 @@ async def test_an_answer_whose_gateway_died_before_it_completed_is_given_to_nobo
     await paced.gateway.claims.claim(claim)
     assert await paced.gateway.claims.keep(claim, b"sealed")
     assert paced.control.keys.claim(msgspec.structs.replace(claim, event_id=OTHER)).verdict == (
-        Running()
+        ClaimInProgress()
     )
     await paced.stop_gateway()
     await paced.start_gateway()
@@ -610,8 +610,8 @@ async def test_what_is_kept_leaves_nothing_to_give_up(keyed: Stack) -> None:
 OTHER = "0199a000-0000-7000-8000-000000000001"
 
 
-def claim_of(stack: Stack) -> Claim:
-    return Claim(
+def claim_of(stack: Stack) -> IdempotencyClaim:
+    return IdempotencyClaim(
         event_id="0199a000-0000-7000-8000-000000000000",
         gateway_id=stack.gateway.journal.gateway_id,
         organization_id="org_a",

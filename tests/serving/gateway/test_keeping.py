@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from serving.contract.feed import RECORD_OF_KIND
-from serving.feed.batch import Batch
-from serving.feed.source import Place
+from serving.feed.changes import ChangeBatch
+from serving.feed.follower import FeedPosition
 from serving.gateway import keeping
 from serving.gateway.keeping import Keeper
 from serving.gateway.state import StateFile
@@ -32,7 +32,7 @@ class Disk(StateFile):
     is_full = False
     error: sqlite3.Error | None = None
 
-    def write(self, batches: Sequence[Batch]) -> bool:
+    def write(self, batches: Sequence[ChangeBatch]) -> bool:
         self._look()
         return super().write(batches)
 
@@ -111,7 +111,7 @@ async def test_what_the_disk_did_not_take_is_written_in_order_once_it_does(tmp_p
         await kept.saved(4)
         assert (kept.keeper.failures, kept.lost_count) == (0, 0)
     assert ids(tmp_path / "s") == {"org_1", "org_2", "org_3", "org_4"}
-    assert read(tmp_path / "s").place == Place(4, "one")
+    assert read(tmp_path / "s").place == FeedPosition(4, "one")
 
 
 async def test_what_follows_an_error_amid_a_snapshot_is_all_of_it(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from serving.contract.ids import new_id
-from serving.feed.batch import Batch
+from serving.feed.changes import ChangeBatch
 from serving.gateway import keeping
 from serving.gateway.gateway import FINITE, Gateway
 from serving.gateway.state import StateFile
@@ -211,7 +211,7 @@ async def test_a_state_of_this_version_is_followed_on(stack: Stack) -> None:
 async def test_a_state_that_the_disk_did_not_take_is_written_once_there_is_room(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(file: StateFile, batch: Batch) -> bool:
+    def fail(file: StateFile, batch: ChangeBatch) -> bool:
         raise sqlite3.OperationalError("database or disk is full")
 
     monkeypatch.setattr(keeping, "RETRY_SECONDS", 0.05)

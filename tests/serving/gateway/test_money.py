@@ -12,7 +12,7 @@ from aiohttp import web
 
 from serving.contract.budget import period_end, period_start
 from serving.contract.ids import new_id
-from serving.contract.lease import Ask, Granted
+from serving.contract.lease import LeaseAsk, LeaseGrant
 from serving.contract.prompt import BYTE_TOKENS, PromptBound
 from serving.contract.records import OrganizationRecord, ProjectRecord
 from serving.gateway.admission import no_money
@@ -29,11 +29,11 @@ output at 600."""
 BALANCE = "balance:org_a"
 
 
-def lease_elsewhere(stack: Stack, nanos: int) -> Granted:
+def lease_elsewhere(stack: Stack, nanos: int) -> LeaseGrant:
     """Let another gateway lease, and never return."""
-    ask = Ask(new_id(), BALANCE, nanos, nanos, stack.control.billing._now())
+    ask = LeaseAsk(new_id(), BALANCE, nanos, nanos, stack.control.billing._now())
     granted = stack.control.billing._answer("gw_other", ask)
-    assert isinstance(granted, Granted)
+    assert isinstance(granted, LeaseGrant)
     return granted
 
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from serving.contract.key import digest
-from serving.contract.records import OldSecret
-from serving.feed.batch import Batch, Update
+from serving.contract.api_key import digest
+from serving.contract.records import PreviousSecretRecord
+from serving.feed.changes import ChangeBatch, RecordChange
 from serving.gateway.auth import authenticate
 from serving.gateway.directory import Directory
 from serving.gateway.errors import Unauthorized
@@ -25,12 +25,12 @@ def directory(*, ends_at: datetime | None = None, pepper: bytes = OLD) -> Direct
     """Return what a gateway knows of a key that has the second secret, and had the first."""
     key = msgspec.structs.replace(A.key, digest=digest(SECOND, pepper))
     if ends_at is not None:
-        old = (OldSecret(digest(FIRST, OLD), ends_at),)
+        old = (PreviousSecretRecord(digest(FIRST, OLD), ends_at),)
         key = msgspec.structs.replace(key, old_secrets=old)
     found = Directory("salt-secret")
     records = (("organization", "org_a", A.organization), ("project", "proj_a", A.project))
     told = (*records, ("api_key", "key_a", key))
-    found.apply(Batch(1, True, tuple(Update(*each) for each in told)))
+    found.apply(ChangeBatch(1, True, tuple(RecordChange(*each) for each in told)))
     return found
 
 
@@ -57,7 +57,7 @@ def test_an_old_secret_that_is_told_no_more_opens_nothing() -> None:
     known = directory(ends_at=NOW + timedelta(days=1))
     assert opens(known, FIRST)
     key = msgspec.structs.replace(A.key, digest=digest(SECOND, OLD))
-    known.apply(Batch(2, False, (Update("api_key", "key_a", key),)))
+    known.apply(ChangeBatch(2, False, (RecordChange("api_key", "key_a", key),)))
     assert (opens(known, FIRST), opens(known, SECOND)) == (False, True)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.contract.capabilities import NO_PREFIX_CACHE
+from serving.contract.replica import NO_PREFIX_CACHE
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.dialects.every import GENERATING
 from serving.gateway.places import Place, best, blocks_of_prompt, in_order

@@ -16,9 +16,9 @@ import msgspec
 import openai
 import pytest
 
-from serving.contract.demand import DemandReport
 from serving.contract.limits import MINUTE, count_name
-from serving.contract.records import Limits, LimitTierRecord, ModelLimits
+from serving.contract.records import ModelRateLimits, RateLimitSettings, UsageTierRecord
+from serving.contract.slot_shares import DemandReport
 from serving.engine.simulated.faults import Fault
 from serving.fleet import shares
 from serving.gateway import exchange
@@ -65,7 +65,7 @@ async def limit(stack: Stack, kind: str = "organization", **figures: int) -> Non
     """Publish limits of the tenant's organization, project or key."""
     of = getattr(stack.tenant, kind if kind != "api_key" else "key")
     field = "own_limits" if kind == "organization" else "limits"
-    record = msgspec.structs.replace(of, **{field: Limits(**figures)})
+    record = msgspec.structs.replace(of, **{field: RateLimitSettings(**figures)})
     await publish(stack, kind, getattr(of, f"{kind.removeprefix('api_')}_id"), record)
 
 
@@ -85,7 +85,7 @@ async def post(
 
 
 async def test_an_answer_that_is_given_again_is_a_request_like_any_other(stack: Stack) -> None:
-    own = {"takes_idempotency_keys": True, "own_limits": Limits(requests_per_minute=2)}
+    own = {"takes_idempotency_keys": True, "own_limits": RateLimitSettings(requests_per_minute=2)}
     record = msgspec.structs.replace(stack.tenant.organization, **own)
     await publish(stack, "organization", record.organization_id, record)
     answers = [await ask(stack) for _ in range(4)]
@@ -253,8 +253,8 @@ async def test_each_is_held_to_its_own_limit(stack: Stack, kind: str) -> None:
 async def test_a_tier_holds_for_all_models_and_for_one_until_an_operator_says_otherwise(
     stack: Stack,
 ) -> None:
-    demo = ModelLimits("mdl_demo", Limits(requests_per_minute=1))
-    tier = LimitTierRecord("tier_1", Limits(requests_per_minute=3), (demo,))
+    demo = ModelRateLimits("mdl_demo", RateLimitSettings(requests_per_minute=1))
+    tier = UsageTierRecord("tier_1", RateLimitSettings(requests_per_minute=3), (demo,))
     mine = msgspec.structs.replace(stack.tenant.organization, limit_tier_id="tier_1")
     await publish(stack, "limit_tier", "tier_1", tier)
     await publish(stack, "organization", "org_a", mine)
@@ -265,12 +265,17 @@ async def test_a_tier_holds_for_all_models_and_for_one_until_an_operator_says_ot
     # The model's own limit is lifted by a row in its place, the tier's other row still holds.
     await publish(
         stack, "organization", "org_a",
-        msgspec.structs.replace(mine, own_model_limits=(ModelLimits("mdl_demo", Limits()),)),
+        msgspec.structs.replace(
+            mine, own_model_limits=(ModelRateLimits("mdl_demo", RateLimitSettings()),)
+        ),
     )  # fmt: skip
     assert [(await post(stack))[0] for _ in range(3)] == [200, 200, 429]
     # A tier that changes holds at once, for all who stand in it.
     await publish(
-        stack, "limit_tier", "tier_1", LimitTierRecord("tier_1", Limits(requests_per_minute=600))
+        stack,
+        "limit_tier",
+        "tier_1",
+        UsageTierRecord("tier_1", RateLimitSettings(requests_per_minute=600)),
     )
     # What was used of the old one, all of it, is as much of the new one, and comes back faster.
     status, headers, _ = await post(stack)

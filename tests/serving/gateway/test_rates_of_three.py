@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from serving.contract.records import Limits
+from serving.contract.records import RateLimitSettings
 from serving.engine.simulated.server import Server
 from serving.engine.simulated.settings import Settings
 from tests.fixtures import catalog
@@ -47,7 +47,7 @@ class Three:
         gateway; return its key."""
         tenant = catalog.tenant(name)
         organization = msgspec.structs.replace(
-            tenant.organization, own_limits=Limits(requests_per_minute=limit)
+            tenant.organization, own_limits=RateLimitSettings(requests_per_minute=limit)
         )
         tenant = catalog.Tenant(tenant.secret, organization, tenant.project, tenant.key)
         catalog.publish(self.control, tenant)

@@ -12,8 +12,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from serving.contract.demand import Strain
-from serving.contract.records import FleetSizeRecord
+from serving.contract.records import GatewayCountRecord
+from serving.contract.slot_shares import EngineLoad
 from tests.fixtures import catalog
 from tests.fixtures.fake_control import FakeControl
 from tests.fixtures.fleet_process import OF_A_GATEWAY, FleetProcess
@@ -176,7 +176,7 @@ async def test_where_the_fleet_never_answered_a_gateway_takes_its_part_of_all(
         pool = stack.gateway.directory.pools["dep_var_demo"]
         assert (pool.replicas["rep_1"].share, stack.gateway.shares.is_told) == (8, False)
         for gateways, part in ((3, 2), (20, 1), (2, 4)):
-            size = FleetSizeRecord(gateways)
+            size = GatewayCountRecord(gateways)
             stack.control.feed.publish("fleet_size", "all", size)
             await eventually(lambda part=part: pool.replicas["rep_1"].share == part)
         assert await ask(stack) == 200
@@ -184,7 +184,7 @@ async def test_where_the_fleet_never_answered_a_gateway_takes_its_part_of_all(
 
 async def test_how_full_engines_are_is_known_as_long_as_the_fleet_tells(stack: Stack) -> None:
     pool, slots = stack.gateway.directory.pools["dep_var_demo"], stack.control.slots
-    slots.strains = {"rep_1": Strain(2, 0.5), "rep_9": Strain(1, 1.0)}
+    slots.strains = {"rep_1": EngineLoad(2, 0.5), "rep_9": EngineLoad(1, 1.0)}
     await eventually(lambda: pool.replicas["rep_1"].strain == 2.5)
     slots.is_down = True
     await eventually(lambda: pool.replicas["rep_1"].strain == 0.0)

@@ -7,7 +7,7 @@ import pytest
 
 from serving.contract.feed import RECORD_OF_KIND
 from serving.contract.records import PriceRecord
-from serving.feed.source import BEGINNING, Place
+from serving.feed.follower import BEGINNING, FeedPosition
 from serving.gateway.state import StateFile
 from tests.fixtures import catalog
 from tests.fixtures.state import Told, batches, page, read, read_as_if_killed, write
@@ -42,7 +42,7 @@ def test_what_was_written_is_read_again_and_followed_on_from(path: Path) -> None
     change = page(8, ("project", "proj_7", None), PRICE, snapshot=False)
     written(path, page(7, KEY, *many), change).close()
     found = read(path)
-    assert found.place == Place(8, "one")
+    assert found.place == FeedPosition(8, "one")
     assert found.records == {
         told[:2]: told[2] for told in (KEY, PRICE, *many) if told[1] != "proj_7"
     }
@@ -68,11 +68,11 @@ def test_a_snapshot_takes_the_place_of_all_but_what_was_rejected(path: Path) -> 
 def test_half_a_snapshot_changes_nothing(path: Path, tmp_path: Path) -> None:
     file = written(path, page(1, KEY, lineage="old"), page(9, *projects(500), cursor="more"))
     found = read_as_if_killed(path, tmp_path / "killed")
-    assert (found.place, set(found.records)) == (Place(1, "old"), {("api_key", "key_a")})
+    assert (found.place, set(found.records)) == (FeedPosition(1, "old"), {("api_key", "key_a")})
     write(file, batches(page(9, PRICE), begins=False))
     file.close()
     found = read(path)
-    assert (found.place, len(found.records)) == (Place(9, "one"), 501)
+    assert (found.place, len(found.records)) == (FeedPosition(9, "one"), 501)
 
 
 def test_a_snapshot_that_is_begun_again_leaves_nothing_of_the_first(path: Path) -> None:
@@ -116,9 +116,9 @@ def test_a_state_whose_writer_knew_other_records_is_not_followed_on(
     write(file, batches(page(3, KEY), kinds=known))
     file.close()
     found = read(path)
-    assert (found.place, found.is_whole, found.is_partial) == (Place(0, "one"), True, False)
+    assert (found.place, found.is_whole, found.is_partial) == (FeedPosition(0, "one"), True, False)
     assert set(found.records) == {("api_key", "key_a")}
-    assert read(path, known).place == Place(3, "one")
+    assert read(path, known).place == FeedPosition(3, "one")
 
 
 def test_a_state_of_which_a_record_is_not_understood_any_more_is_partial(path: Path) -> None:
@@ -127,5 +127,5 @@ def test_a_state_of_which_a_record_is_not_understood_any_more_is_partial(path: P
     write(file, batches(page(3, KEY, ("price", "p", A.project)), kinds=kinds))
     file.close()
     found = read(path)
-    assert (found.place, found.is_whole, found.is_partial) == (Place(0, "one"), True, True)
+    assert (found.place, found.is_whole, found.is_partial) == (FeedPosition(0, "one"), True, True)
     assert set(found.records) == {("api_key", "key_a")}

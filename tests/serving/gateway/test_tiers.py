@@ -9,7 +9,7 @@ import msgspec
 import openai
 import pytest
 
-from serving.contract.records import LimitTierRecord
+from serving.contract.records import UsageTierRecord
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.waiting import eventually
@@ -75,7 +75,7 @@ async def test_a_tier_that_the_usage_tier_does_not_include_is_refused_by_name(
     tiered: Stack,
 ) -> None:
     feed, mirror = tiered.control.feed, tiered.gateway.directory.mirror
-    feed.publish("limit_tier", "tier_1", LimitTierRecord("tier_1", service_tiers=("default",)))
+    feed.publish("limit_tier", "tier_1", UsageTierRecord("tier_1", service_tiers=("default",)))
     mine = msgspec.structs.replace(tiered.tenant.organization, limit_tier_id="tier_1")
     feed.publish("organization", mine.organization_id, mine)
     await eventually(lambda: mirror.version == feed.version)
@@ -84,7 +84,7 @@ async def test_a_tier_that_the_usage_tier_does_not_include_is_refused_by_name(
         await tiered.client().chat.completions.create(**ASK, service_tier="flex")
     assert caught.value.body["param"] == "service_tier"  # type: ignore[index]
     await tiered.client().chat.completions.create(**ASK)
-    feed.publish("limit_tier", "tier_1", LimitTierRecord("tier_1", service_tiers=("flex",)))
+    feed.publish("limit_tier", "tier_1", UsageTierRecord("tier_1", service_tiers=("flex",)))
     await eventually(lambda: mirror.version == feed.version)
     await tiered.client().chat.completions.create(**ASK, service_tier="flex")
     with pytest.raises(openai.BadRequestError, match="'default' is not in"):

@@ -5,13 +5,20 @@ import pytest
 
 from serving.contract.codec import ContractError, decode
 from serving.contract.limits import count_name
-from serving.contract.records import Limits, LimitTierRecord, ModelLimits, OrganizationRecord
+from serving.contract.records import (
+    ModelRateLimits,
+    OrganizationRecord,
+    RateLimitSettings,
+    UsageTierRecord,
+)
 from serving.limits.checks import Plans, limits_of
 from serving.limits.expected import FIRST_OUTPUT_TOKENS, Expected, input_tokens
 from tests.fixtures import catalog
 
-ONE, TWO, THREE = (Limits(requests_per_minute=n) for n in (1, 2, 3))
-TIER = LimitTierRecord("tier_1", ONE, (ModelLimits("mdl_a", TWO), ModelLimits("mdl_b", TWO)))
+ONE, TWO, THREE = (RateLimitSettings(requests_per_minute=n) for n in (1, 2, 3))
+TIER = UsageTierRecord(
+    "tier_1", ONE, (ModelRateLimits("mdl_a", TWO), ModelRateLimits("mdl_b", TWO))
+)
 
 
 def organization(**fields: object) -> OrganizationRecord:
@@ -20,9 +27,11 @@ def organization(**fields: object) -> OrganizationRecord:
 
 def test_what_an_operator_set_goes_before_the_tiers_row_by_row() -> None:
     assert limits_of(organization(), TIER) == (ONE, {"mdl_a": TWO, "mdl_b": TWO})
-    own = organization(own_limits=THREE, own_model_limits=(ModelLimits("mdl_a", Limits()),))
-    assert limits_of(own, TIER) == (THREE, {"mdl_a": Limits(), "mdl_b": TWO})
-    assert limits_of(organization(), None) == (Limits(), {})
+    own = organization(
+        own_limits=THREE, own_model_limits=(ModelRateLimits("mdl_a", RateLimitSettings()),)
+    )
+    assert limits_of(own, TIER) == (THREE, {"mdl_a": RateLimitSettings(), "mdl_b": TWO})
+    assert limits_of(organization(), None) == (RateLimitSettings(), {})
 
 
 def test_a_plan_is_remembered_until_one_of_its_records_is_another() -> None:
@@ -38,14 +47,14 @@ def test_a_plan_is_remembered_until_one_of_its_records_is_another() -> None:
     again = plans.plan(limited, tenant.project, mine)
     assert again is not None
     assert [check.owner for check in again.checks("mdl_c")] == ["key", "organization"]
-    tiers["tier_1"] = LimitTierRecord("tier_1")
+    tiers["tier_1"] = UsageTierRecord("tier_1")
     assert plans.plan(tenant.key, tenant.project, mine) is None
 
 
 @pytest.mark.parametrize("value", [0, -1, 10**9 + 1])
 def test_a_limit_out_of_bounds_is_no_record(value: int) -> None:
     with pytest.raises(ContractError, match="requests_per_minute"):
-        decode(b'{"requests_per_minute": %d}' % value, Limits)
+        decode(b'{"requests_per_minute": %d}' % value, RateLimitSettings)
 
 
 def test_output_is_expected_as_it_was_of_late() -> None:

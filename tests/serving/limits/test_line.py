@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from serving.contract.limits import EPOCH, STATE, count_name
-from serving.contract.records import Limits, OrganizationRecord
+from serving.contract.records import OrganizationRecord, RateLimitSettings
 from serving.limits import line
 from serving.limits.checks import Plan, make_plan
 from serving.limits.limiter import Limiter, RateExceeded, Reservation, Size
@@ -26,7 +26,9 @@ SIZE = Size(prompt_bytes=400, output_tokens_max=50)
 
 def plan_of(**limits: int) -> Plan:
     tenant = catalog.tenant()
-    organization = OrganizationRecord("org_a", "active", (), "salt_a", own_limits=Limits(**limits))
+    organization = OrganizationRecord(
+        "org_a", "active", (), "salt_a", own_limits=RateLimitSettings(**limits)
+    )
     plan = make_plan(tenant.key, tenant.project, organization, None)
     assert plan is not None
     return plan
@@ -140,7 +142,7 @@ async def test_where_nothing_is_limited_redis_is_not_asked(server: RedisServer) 
         only = make_plan(
             catalog.tenant().key,
             catalog.tenant().project,
-            OrganizationRecord("org_a", "active", (), "salt_a", own_limits=Limits()),
+            OrganizationRecord("org_a", "active", (), "salt_a", own_limits=RateLimitSettings()),
             None,
         )
         assert only is None

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from serving.contract.codec import decode, encode
-from serving.contract.demand import DemandReport, ShareReply
+from serving.contract.slot_shares import DemandReport, SlotSharesReply
 from serving.contract.units import Tier
 from serving.engine.usage import Tokens
 from serving.fleet.shares import SlotShares
@@ -99,7 +99,9 @@ class Cluster:
             number += 1
             report = DemandReport(f"g{gateway}", number, {"dep": demand_of(pool)})
             slots = {"dep": {"rep_1": self._slots}}
-            reply = decode(encode(self._fleet.report(report, slots, self._clock())), ShareReply)
+            reply = decode(
+                encode(self._fleet.report(report, slots, self._clock())), SlotSharesReply
+            )
             shares.hear(reply)
             parts, tiers = reply.parts.get("dep", {}), reply.tiers.get("dep")
             pool.set_shares(parts, tiers, reply.guarantees)

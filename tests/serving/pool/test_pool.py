@@ -144,7 +144,7 @@ async def test_without_a_ready_replica_nobody_waits() -> None:
 
 def waking(**timeouts: float) -> tuple[Pool, ReplicaRecord]:
     made, [record] = pool(), records(1).values()
-    made.configure(catalog.deployment(timeouts=catalog.Timeouts(**timeouts)))
+    made.configure(catalog.deployment(timeouts=catalog.DeploymentTimeouts(**timeouts)))
     made.set_replicas({"rep_1": msgspec.structs.replace(record, state="loading")})
     return made, record
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from serving.contract.records import DeploymentRecord, Timeouts
+from serving.contract.records import DeploymentRecord, DeploymentTimeouts
 from serving.contract.replica import ReplicaRecord
 from serving.gateway.slot_shares import demand_of
 from serving.pool.errors import NoReplica, TooManyWaiting
@@ -31,7 +31,7 @@ class Clock:
 
 
 def sleeper(wake_seconds: float = 60.0, **fields: Any) -> DeploymentRecord:
-    made = catalog.deployment(timeouts=Timeouts(wake_seconds=wake_seconds))
+    made = catalog.deployment(timeouts=DeploymentTimeouts(wake_seconds=wake_seconds))
     return msgspec.structs.replace(made, **{"sleep_after_seconds": 300.0} | fields)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving import post
+from serving import internal_http
 from serving.usage import billing, claims, treasury
 
 
@@ -11,7 +11,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let money and control come when they can: on a busy machine two seconds are too few. A wait
     that is to end is made short where it is."""
     for module, name in (
-        (post, "CONNECT_SECONDS"),
+        (internal_http, "CONNECT_SECONDS"),
         (treasury, "WAIT_SECONDS"),
         (billing, "LEASE_SECONDS"),
         (claims, "CLAIM_SECONDS"),

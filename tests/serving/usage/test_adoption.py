@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from serving.contract.budget import limit_budget_id
-from serving.lock import InUse, Lock
+from serving.file_lock import FileLock, FileLocked
 from serving.usage import journal_file
 from serving.usage.journal import Journal, JournalUnavailable
 from tests.fixtures.purses import Clocks
@@ -346,8 +346,8 @@ async def test_a_lease_of_which_only_events_are_left_is_closed_after_them(
 
 async def test_without_the_lock_of_the_folder_nothing_is_read(gateway: RestartingGateway) -> None:
     path = gateway.path.with_name("other.sqlite3")
-    with pytest.raises(InUse), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Lock, "_is_taken", lambda lock: False)
+    with pytest.raises(FileLocked), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FileLock, "_is_taken", lambda lock: False)
         Journal(path, busy_seconds=0.0)
     assert not path.exists()
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from serving.contract.idempotency import Claim, Claimed, Ending, Running
-from serving.post import CallFailed
+from serving.contract.idempotency import ClaimEnding, ClaimGrant, ClaimInProgress, IdempotencyClaim
+from serving.internal_http import InternalCallError
 from serving.usage import claims
 from serving.usage.claims import Claims, NobodyKnows
 from serving.usage.clock import Clock
@@ -41,16 +41,16 @@ async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
         await made.close()
 
 
-def claim(number: int = 1, key: int = 1) -> Claim:
+def claim(number: int = 1, key: int = 1) -> IdempotencyClaim:
     event_id = f"0199a000-0000-7000-8000-{number:012d}"
-    return Claim(event_id, "gw_1", "org_a", f"{key:064x}", f"{1:064x}")
+    return IdempotencyClaim(event_id, "gw_1", "org_a", f"{key:064x}", f"{1:064x}")
 
 
-def ending(number: int = 1, *, is_completed: bool = False) -> Ending:
-    return Ending("org_a", claim(number).event_id, is_completed)
+def ending(number: int = 1, *, is_completed: bool = False) -> ClaimEnding:
+    return ClaimEnding("org_a", claim(number).event_id, is_completed)
 
 
-async def left_in(journal: Journal) -> list[Ending]:
+async def left_in(journal: Journal) -> list[ClaimEnding]:
     """What the next life finds."""
     await journal.close()
     path = journal._file._path
@@ -73,13 +73,13 @@ async def test_a_claim_is_in_the_journal_before_control_hears_of_it(
     assert control.keys.asked == []
     assert await left_in(journal) == [ending()]
     control.keys.may_claim.set()
-    assert await asking == Claimed()
+    assert await asking == ClaimGrant()
 
 
 async def test_what_is_not_ours_is_forgotten(api: InternalApi, journal: Journal) -> None:
     made = Claims(api, journal)
-    assert await made.claim(claim(1)) == Claimed()
-    assert await made.claim(claim(2)) == Running()
+    assert await made.claim(claim(1)) == ClaimGrant()
+    assert await made.claim(claim(2)) == ClaimInProgress()
     assert await made.keep(claim(1), b"sealed")
     assert not await made.keep(claim(2), b"another")
     assert await left_in(journal) == [ending()]
@@ -91,7 +91,7 @@ async def test_that_it_completed_is_durable_with_its_event(journal: Journal) -> 
     await journal.note_claim(claim().event_id, "org_a")
     await journal.commit(event, completes_claim=True)
     left = await left_in(journal)
-    assert set(left) == {ending(), Ending("org_a", event.event_id, is_completed=True)}
+    assert set(left) == {ending(), ClaimEnding("org_a", event.event_id, is_completed=True)}
 
 
 async def test_what_control_has_heard_is_forgotten(
@@ -145,7 +145,7 @@ async def test_while_control_is_away_it_stays_with_us(
     await made.claim(claim())
     control.keys.is_down = True
     made.end(ending())
-    with pytest.raises(CallFailed):
+    with pytest.raises(InternalCallError):
         await made.tell()
     assert await left_in(journal) == [ending()]
     assert len(control.keys.claims) == 1

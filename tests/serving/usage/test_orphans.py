@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 
 from serving.contract.environment import ConfigError
-from serving.contract.idempotency import Ending
-from serving.lock import InUse
+from serving.contract.idempotency import ClaimEnding
+from serving.file_lock import FileLocked
 from serving.usage import left_credential, orphans, recover
 from serving.usage.clock import Clock
 from serving.usage.internal import InternalApi
@@ -27,7 +27,7 @@ from tests.fixtures.fake_control import FakeControl
 from tests.fixtures.gateway import CREDENTIAL
 from tests.fixtures.waiting import eventually
 
-CLAIM = Ending("org_a", "0199a000-0000-7000-8000-000000000000", is_completed=False)
+CLAIM = ClaimEnding("org_a", "0199a000-0000-7000-8000-000000000000", is_completed=False)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ async def test_a_folder_in_use_is_left_alone(
     await die(tmp_path / "living")
 
     def in_use(*_: object, **__: object) -> Journal:
-        raise InUse
+        raise FileLocked
 
     monkeypatch.setattr(orphans, "Journal", in_use)
     assert (await ship(control, tmp_path)).shipped == 0
@@ -196,7 +196,7 @@ async def test_what_keeps_a_folder_from_being_shipped_is_said(
     assert unshipped(tmp_path / "lost").events == 6
 
     def in_use(*_: object, **__: object) -> Journal:
-        raise InUse
+        raise FileLocked
 
     monkeypatch.setattr(recover, "Journal", in_use)
     with pytest.raises(NotShipped, match="a gateway uses"):

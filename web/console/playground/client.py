@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from serving.contract.price import Band
+from serving.contract.price import PriceBand
 from web.console.playground.errors import playground_error, playground_error_from
 from web.console.playground.usage import AnswerTimer, PlaygroundChunk, figures_of, shown
 
@@ -33,7 +33,7 @@ class PlaygroundRun(msgspec.Struct, frozen=True):
     receipts_url: str
     secret: str
     body: dict[str, Any]
-    schedule: Sequence[Band]
+    schedule: Sequence[PriceBand]
 
 
 def event(name: str, record: msgspec.Struct | dict[str, Any]) -> bytes:

@@ -7,7 +7,7 @@ import msgspec
 from django.utils.translation import gettext
 
 from serving.contract.money import exact_dollars, format_dollars
-from serving.contract.price import Band, band_of, charge
+from serving.contract.price import PriceBand, band_of, charge
 from web.console.formatting import NONE, duration
 
 
@@ -88,7 +88,7 @@ class AnswerTimer:
         return (output_tokens - 1) / (self._last - self._first)
 
 
-def figures_of(timer: AnswerTimer, schedule: Sequence[Band]) -> AnswerFigures | None:
+def figures_of(timer: AnswerTimer, schedule: Sequence[PriceBand]) -> AnswerFigures | None:
     """Return a response's figures, priced in its band; None if the stream had no usage."""
     usage = timer.usage
     if usage is None:

@@ -10,7 +10,7 @@ from billing.following.beat import FOLLOW_SECONDS
 from billing.following.follow import FOLLOWERS, follow, follow_all
 from billing.following.pace import Pace
 from billing.following.selectors import lag_seconds
-from serving.contract.lease import Return
+from serving.contract.lease import LeaseReturn
 from tests.benchmarks.books.deeds.leases import NEED_NANOS, asks_for, granted
 from tests.benchmarks.books.deeds.world import callers
 from tests.benchmarks.books.results import Followed
@@ -46,13 +46,13 @@ def probe(gateway: str, until: float) -> list[float]:
     Returns how many milliseconds each chain took, from the asks to the last grant.
     """
     milliseconds, chance = [], random.Random(gateway)
-    returns: list[Return] = []
+    returns: list[LeaseReturn] = []
     while time.time() < until:
         asks = asks_for(chance.choice(callers()).budget_ids, NEED_NANOS)
         began = time.perf_counter()
         leases = granted(gateway, asks, returns)
         taken = time.perf_counter() - began
         milliseconds.append(taken * 1000)
-        returns = [Return(lease_id, 0, True) for lease_id in leases.values()]
+        returns = [LeaseReturn(lease_id, 0, True) for lease_id in leases.values()]
         time.sleep(max(0.0, PROBE_SECONDS - taken))
     return milliseconds

@@ -10,7 +10,7 @@ from billing.following.posting import post_due
 from billing.following.sealing import seal_days
 from billing.metering.ingest import ingest
 from serving.contract.ids import uuid7
-from serving.contract.lease import ASKS_MAX, Return
+from serving.contract.lease import ASKS_MAX, LeaseReturn
 from tests.benchmarks.books.deeds.bodies import make_event
 from tests.benchmarks.books.deeds.history import midnight
 from tests.benchmarks.books.deeds.leases import NEED_NANOS, asks_for, granted
@@ -62,7 +62,7 @@ def _renew(leases: dict[str, str], now: datetime) -> dict[str, str]:
     """Return a new lease of every budget; those before are closed."""
     fresh: dict[str, str] = {}
     for some in _parts(list(dict.fromkeys(name for one in callers() for name in one.budget_ids))):
-        returns = [Return(leases[name], 0, True) for name in some if name in leases]
+        returns = [LeaseReturn(leases[name], 0, True) for name in some if name in leases]
         fresh |= granted(GATEWAY, asks_for(some, 1000 * NEED_NANOS, now), returns, now)
     return fresh
 

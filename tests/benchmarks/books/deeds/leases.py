@@ -8,7 +8,15 @@ from django.utils import timezone
 
 from billing.credit.services.leases import answer
 from serving.contract.ids import new_id
-from serving.contract.lease import ASKS_MAX, Ask, Granted, LeaseReply, LeaseRequest, Refused, Return
+from serving.contract.lease import (
+    ASKS_MAX,
+    LeaseAsk,
+    LeaseDenial,
+    LeaseGrant,
+    LeaseReply,
+    LeaseRequest,
+    LeaseReturn,
+)
 from tests.benchmarks.failure import BenchmarkFailed
 
 NEED_NANOS = 10**6
@@ -25,30 +33,41 @@ def take_leases(gateway: str, budget_ids: Iterable[str]) -> dict[str, str]:
     return leases
 
 
-def asks_for(budget_ids: Iterable[str], want_nanos: int, now: datetime | None = None) -> list[Ask]:
+def asks_for(
+    budget_ids: Iterable[str], want_nanos: int, now: datetime | None = None
+) -> list[LeaseAsk]:
     """Return an ask for each budget."""
     now = now or timezone.now()
-    return [Ask(new_id(), one, NEED_NANOS, max(want_nanos, NEED_NANOS), now) for one in budget_ids]
+    return [
+        LeaseAsk(new_id(), one, NEED_NANOS, max(want_nanos, NEED_NANOS), now) for one in budget_ids
+    ]
 
 
 def granted(
-    gateway: str, asks: Sequence[Ask], returns: Sequence[Return] = (), now: datetime | None = None
+    gateway: str,
+    asks: Sequence[LeaseAsk],
+    returns: Sequence[LeaseReturn] = (),
+    now: datetime | None = None,
 ) -> dict[str, str]:
     """Poll until every ask is granted; return the leases by their budgets."""
     leases: dict[str, str] = {}
     while asks:
         reply = poll(gateway, asks, returns, now or timezone.now())
-        leases |= {one.budget_id: one.lease_id for one in reply.answers if isinstance(one, Granted)}
-        again = {one.ask_id for one in reply.answers if not isinstance(one, Granted)}
+        leases |= {
+            one.budget_id: one.lease_id for one in reply.answers if isinstance(one, LeaseGrant)
+        }
+        again = {one.ask_id for one in reply.answers if not isinstance(one, LeaseGrant)}
         asks = [msgspec.structs.replace(ask, deferred=True) for ask in asks if ask.ask_id in again]
         returns = [one for one in returns if one.lease_id not in set(reply.returned)]
     return leases
 
 
-def poll(gateway: str, asks: Sequence[Ask], returns: Sequence[Return], now: datetime) -> LeaseReply:
+def poll(
+    gateway: str, asks: Sequence[LeaseAsk], returns: Sequence[LeaseReturn], now: datetime
+) -> LeaseReply:
     """Ask billing once. Raises BenchmarkFailed where it refuses: there is money for all."""
     reply = answer(LeaseRequest(gateway, now, asks=tuple(asks), returns=tuple(returns)), now=now)
-    refused = [one for one in reply.answers if isinstance(one, Refused)]
+    refused = [one for one in reply.answers if isinstance(one, LeaseDenial)]
     if refused:
         raise BenchmarkFailed(f"billing refused a lease: {refused[0]}")
     return reply

@@ -8,7 +8,14 @@ from django.utils import timezone
 
 from billing.credit.services.leases import answer
 from serving.contract.codec import decode, encode
-from serving.contract.lease import ASKS_MAX, Deferred, Granted, LeaseReply, LeaseRequest, Return
+from serving.contract.lease import (
+    ASKS_MAX,
+    LeaseDeferral,
+    LeaseGrant,
+    LeaseReply,
+    LeaseRequest,
+    LeaseReturn,
+)
 from tests.benchmarks.books.deeds.leases import NEED_NANOS, asks_for, granted
 from tests.benchmarks.books.deeds.statements import counted
 from tests.benchmarks.books.deeds.world import callers
@@ -28,7 +35,7 @@ def poll_until(gateway: str, until: float, asked: int = ASKS_MAX) -> Polled:
     polled, chance = Polled(), random.Random(gateway)
     while time.time() < until:
         asks = asks_for(chance.sample(_budget_ids(), asked), NEED_NANOS)
-        returns = tuple(Return(lease_id, 0, True) for lease_id in _held.values())
+        returns = tuple(LeaseReturn(lease_id, 0, True) for lease_id in _held.values())
         body = encode(LeaseRequest(gateway, timezone.now(), asks=tuple(asks), returns=returns))
         with counted(connection) as statements:
             began = time.perf_counter()
@@ -46,11 +53,11 @@ def _note(polled: Polled, reply: LeaseReply) -> None:
     back = set(reply.returned)
     for budget_id in [name for name, lease_id in _held.items() if lease_id in back]:
         del _held[budget_id]
-    got = [one for one in reply.answers if isinstance(one, Granted)]
+    got = [one for one in reply.answers if isinstance(one, LeaseGrant)]
     for one in got:
         _held.setdefault(one.budget_id, one.lease_id)
     polled.granted += len(got)
-    polled.deferred += sum(isinstance(one, Deferred) for one in reply.answers)
+    polled.deferred += sum(isinstance(one, LeaseDeferral) for one in reply.answers)
     polled.returned += len(back)
 
 

@@ -9,25 +9,26 @@ from contextlib import asynccontextmanager
 import psutil
 import pytest
 
-from serving.aside.bench import Bench, Late
-from serving.aside.process import PIECE_BYTES, Died, Process
-from serving.aside.turns import Turns
+from serving.offload.pool import OffloadPool, OffloadTimeout, TenantSemaphore
+from serving.offload.process import PIECE_BYTES, WorkerDied, WorkerProcess
 from tests.fixtures.waiting import eventually
 
 
 @asynccontextmanager
 async def open_bench(
     *, processes: int = 1, seconds_max: float = 60.0, wait_seconds_max: float = 60.0
-) -> AsyncIterator[Bench]:
-    turns = Turns(processes, waiting_max=8, waiting_of_one_max=3, wait_seconds_max=wait_seconds_max)
-    bench = Bench(("tests.fixtures.aside",), turns, seconds_max=seconds_max)
+) -> AsyncIterator[OffloadPool]:
+    turns = TenantSemaphore(
+        processes, waiting_max=8, waiting_of_one_max=3, wait_seconds_max=wait_seconds_max
+    )
+    bench = OffloadPool(("tests.fixtures.offload_worker",), turns, seconds_max=seconds_max)
     try:
         yield bench
     finally:
         await bench.close()
 
 
-async def pid_of(bench: Bench, organization_id: str = "org_b") -> int:
+async def pid_of(bench: OffloadPool, organization_id: str = "org_b") -> int:
     async with bench.process(organization_id) as process:
         (message, pid), _ = await process.ask("hello")
     assert message == "hello"
@@ -51,7 +52,12 @@ async def test_a_process_is_kept_between_jobs() -> None:
 
 @pytest.mark.parametrize(
     ("message", "error", "seconds_max"),
-    [("sleep", Late, 0.5), ("die", Died, 60.0), ("grow", Died, 60.0), ("break", Died, 60.0)],
+    [
+        ("sleep", OffloadTimeout, 0.5),
+        ("die", WorkerDied, 60.0),
+        ("grow", WorkerDied, 60.0),
+        ("break", WorkerDied, 60.0),
+    ],
 )
 async def test_what_is_lost_is_replaced(
     monkeypatch: pytest.MonkeyPatch, message: str, error: type[Exception], seconds_max: float
@@ -71,7 +77,7 @@ async def test_what_is_lost_is_replaced(
 async def test_nothing_of_a_request_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     secret = b"a secret"
     async with open_bench() as bench:
-        with pytest.raises(Died):
+        with pytest.raises(WorkerDied):
             async with bench.process("org_a") as process:
                 await process.ask("break", [secret])
     said = capfd.readouterr()
@@ -100,18 +106,18 @@ async def test_one_that_was_killed_while_idle_is_not_used() -> None:
 async def test_one_that_is_long_in_starting_is_the_next_jobs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    start, begun, may_go_on = Process.start, list[str](), asyncio.Event()
+    start, begun, may_go_on = WorkerProcess.start, list[str](), asyncio.Event()
 
-    async def start_late(module: Sequence[str]) -> Process:
+    async def start_late(module: Sequence[str]) -> WorkerProcess:
         begun.append(module[0])
         await may_go_on.wait()
         return await start(module)
 
-    monkeypatch.setattr(Process, "start", start_late)
+    monkeypatch.setattr(WorkerProcess, "start", start_late)
     async with open_bench() as bench:
-        monkeypatch.setattr("serving.aside.bench.START_WAIT_SECONDS", 0.05)
+        monkeypatch.setattr("serving.offload.pool.START_WAIT_SECONDS", 0.05)
         for _ in range(3):
-            with pytest.raises(Died):
+            with pytest.raises(WorkerDied):
                 await pid_of(bench)
         leaving = asyncio.create_task(pid_of(bench))
         await asyncio.sleep(0)
@@ -119,21 +125,21 @@ async def test_one_that_is_long_in_starting_is_the_next_jobs(
         await asyncio.gather(leaving, return_exceptions=True)
         assert len(begun) == 1
         may_go_on.set()
-        monkeypatch.setattr("serving.aside.bench.START_WAIT_SECONDS", 60.0)
+        monkeypatch.setattr("serving.offload.pool.START_WAIT_SECONDS", 60.0)
         first = await pid_of(bench)
         assert await pid_of(bench) == first
         assert len(begun) == 1
 
 
 async def test_one_that_starts_when_all_ends_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(_: Process) -> None:
+    async def never(_: WorkerProcess) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(Process, "_answer", never)  # it starts for as long as this takes
-    monkeypatch.setattr("serving.aside.bench.START_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(WorkerProcess, "_answer", never)  # it starts for as long as this takes
+    monkeypatch.setattr("serving.offload.pool.START_WAIT_SECONDS", 0.01)
     before = {child.pid for child in psutil.Process().children()}
     async with open_bench() as bench:
-        with pytest.raises(Died):
+        with pytest.raises(WorkerDied):
             await pid_of(bench)
         [start] = bench._starting
     assert start.cancelled()
@@ -144,9 +150,9 @@ async def test_a_machine_without_room_for_another_says_so(monkeypatch: pytest.Mo
     def fail(*_: object, **__: object) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr("serving.aside.process.Popen", fail)
+    monkeypatch.setattr("serving.offload.process.Popen", fail)
     async with open_bench() as bench:
-        with pytest.raises(Died):
+        with pytest.raises(WorkerDied):
             await pid_of(bench)
 
 

@@ -1,13 +1,35 @@
-"""A call of another process's internal API: a record posted, a record back."""
+"""Calls of another process's internal API: a record posted, a record back, and how long to wait
+before a call that failed is repeated."""
 
 import io
+import random
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import aiohttp
 import msgspec
 
 from serving.contract.codec import ContractError, decode, encode
+
+DOUBLINGS_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Doubles from `first_seconds` with each failure in a row, up to `max_seconds`; of that half
+    is left to chance, so that many who failed together do not come back together."""
+
+    first_seconds: float
+    max_seconds: float
+    jitter: Callable[[], float] = random.random
+
+    def pause_seconds(self, failures_in_a_row: int) -> float:
+        """Return how long to wait after so many failures, at least one."""
+        doubled = self.first_seconds * 2 ** min(failures_in_a_row - 1, DOUBLINGS_MAX)
+        return min(self.max_seconds, doubled) * (0.5 + self.jitter() / 2)
+
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -16,7 +38,7 @@ LARGE_BYTES = 1024 * 1024
 REASON_MAX = 200
 
 
-class CallFailed(Exception):
+class InternalCallError(Exception):
     """No answer, or not a 200 with the record asked for; `status` is None without an answer, and
     `says` what an answer that is not 200 gives as its reason."""
 
@@ -26,13 +48,13 @@ class CallFailed(Exception):
         self.says = says
 
 
-class Refused(msgspec.Struct):
+class InternalErrorBody(msgspec.Struct):
     """The body of an answer that is not 200."""
 
     error: str
 
 
-class Calls:
+class InternalHttpClient:
     """Calls what is under an address, over the process's one session and by one credential."""
 
     def __init__(self, session: aiohttp.ClientSession, address: str, credential: str) -> None:
@@ -60,15 +82,15 @@ class Calls:
                 self.note_date(answer.headers.get("date"), time.monotonic() - began)
                 data = await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise CallFailed(f"{name}: {type(error).__name__}") from error
+            raise InternalCallError(f"{name}: {type(error).__name__}") from error
         if answer.status != 200:
             says = _says(data)
             reason = f"{name} answered {answer.status} {says}".strip()
-            raise CallFailed(reason, answer.status, says)
+            raise InternalCallError(reason, answer.status, says)
         try:
             return decode(data, kind)
         except ContractError as error:
-            raise CallFailed(f"{name}: {error}", answer.status) from error
+            raise InternalCallError(f"{name}: {error}", answer.status) from error
 
     def note_date(self, date: str | None, seconds: float) -> None:
         """Hear when an answer was given to a call that took so long, for whoever wants to know."""
@@ -84,6 +106,6 @@ def _payload(data: bytes) -> aiohttp.BytesPayload | io.BytesIO:
 def _says(data: bytes) -> str:
     """Return in a line what an answer that is not 200 says."""
     try:
-        return decode(data, Refused).error[:REASON_MAX]
+        return decode(data, InternalErrorBody).error[:REASON_MAX]
     except ContractError:
         return ""

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from serving.feed.packed_map import PackedMap
+from serving.feed.packed_table import PackedMap
 
 KEY_BYTES = 20
 

@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.contract.codec import ContractError, decode, encode
-from serving.contract.counters import SAMPLES_MAX, CountersReply, CountersRequest, EngineSample
+from serving.contract.engine_counters import (
+    SAMPLES_MAX,
+    CountersReply,
+    CountersRequest,
+    EngineSample,
+)
 from serving.contract.units import INT64_MAX
 
 pytestmark = pytest.mark.unit

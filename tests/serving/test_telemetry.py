@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from serving.logs import configure
+from serving.telemetry import configure
 
 pytestmark = pytest.mark.unit
 

@@ -7,7 +7,7 @@ import msgspec
 
 from serving.contract import SCHEMA
 from serving.contract.codec import ContractError, decode
-from serving.contract.feed import Change, Page
+from serving.contract.feed import FeedChange, FeedPage
 
 Kinds = Mapping[str, type[msgspec.Struct]]
 """The kinds a reader wants, each with its record type."""
@@ -15,7 +15,7 @@ PART_CHANGES = 150
 """What is decoded and taken in at once holds the loop for some 2 ms."""
 
 
-class Update(msgspec.Struct, frozen=True, gc=False):
+class RecordChange(msgspec.Struct, frozen=True, gc=False):
     """A validated change; a record of None deletes. `raw` is the record as it came."""
 
     kind: str
@@ -25,7 +25,7 @@ class Update(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Rejection:
+class RejectedChange:
     """A change whose record does not hold to the contract: the last good one stays in force."""
 
     kind: str
@@ -34,7 +34,7 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ChangeBatch:
     """A part of what leads to `version`: of a page of changes, or of a snapshot of any number of
     pages. With the last part the version is reached, and a snapshot has replaced all but the ids
     that were updated or `rejected` in it.
@@ -44,8 +44,8 @@ class Batch:
 
     version: int
     snapshot: bool
-    updates: tuple[Update, ...] = ()
-    rejected: tuple[Rejection, ...] = ()
+    updates: tuple[RecordChange, ...] = ()
+    rejected: tuple[RejectedChange, ...] = ()
     unknown_kinds: Mapping[str, int] = field(default_factory=dict)
     is_partial: bool = False
     lineage: str = ""
@@ -53,14 +53,14 @@ class Batch:
     is_last: bool = True
 
 
-def parts(page: Page, kinds: Kinds, *, begins: bool) -> Iterator[Batch]:
+def parts(page: FeedPage, kinds: Kinds, *, begins: bool) -> Iterator[ChangeBatch]:
     """Validate a page part by part; `begins` where it is the first of its snapshot."""
     starts = range(0, max(len(page.changes), 1), PART_CHANGES)
     for start in starts:
         yield sort_out(
             page.changes[start : start + PART_CHANGES],
             kinds,
-            Batch(
+            ChangeBatch(
                 page.version,
                 page.snapshot,
                 lineage=page.lineage,
@@ -70,10 +70,10 @@ def parts(page: Page, kinds: Kinds, *, begins: bool) -> Iterator[Batch]:
         )
 
 
-def sort_out(changes: Sequence[Change], kinds: Kinds, into: Batch) -> Batch:
+def sort_out(changes: Sequence[FeedChange], kinds: Kinds, into: ChangeBatch) -> ChangeBatch:
     """Validate each change by itself, so that a bad record spoils no neighbour."""
-    updates: list[Update] = []
-    rejected: list[Rejection] = []
+    updates: list[RecordChange] = []
+    rejected: list[RejectedChange] = []
     unknown: dict[str, int] = {}
     for change in changes:
         if change.kind not in kinds:
@@ -82,13 +82,13 @@ def sort_out(changes: Sequence[Change], kinds: Kinds, into: Batch) -> Batch:
         try:
             record = _record(change, kinds[change.kind])
         except ContractError as error:
-            rejected.append(Rejection(change.kind, change.id, str(error)))
+            rejected.append(RejectedChange(change.kind, change.id, str(error)))
         else:
-            updates.append(Update(change.kind, change.id, record, change.record))
+            updates.append(RecordChange(change.kind, change.id, record, change.record))
     return replace(into, updates=tuple(updates), rejected=tuple(rejected), unknown_kinds=unknown)
 
 
-def _record(change: Change, kind: type[msgspec.Struct]) -> msgspec.Struct | None:
+def _record(change: FeedChange, kind: type[msgspec.Struct]) -> msgspec.Struct | None:
     if change.is_deletion:
         return None
     record = decode(change.record, kind)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from serving.aside.frames import HEAD_BYTES, lengths, pack, unpack
+from serving.offload.process import HEAD_BYTES, lengths, pack, unpack
 
 READY = "ready"
 """Said before the first question."""

@@ -9,11 +9,11 @@ from pathlib import Path
 LOOK_SECONDS = 0.05
 
 
-class InUse(Exception):
+class FileLocked(Exception):
     """Another process holds the file."""
 
 
-class Lock:
+class FileLock:
     """Held from its making to `close`. Raises InUse when others hold it for `seconds`, and OSError
     where no file can be held there: on a full disk, in a folder that is not ours, on some NFS."""
 
@@ -24,7 +24,7 @@ class Lock:
         try:
             while not self._is_taken():
                 if time.monotonic() >= deadline:
-                    raise InUse(f"{path} is locked by another process")
+                    raise FileLocked(f"{path} is locked by another process")
                 time.sleep(LOOK_SECONDS)
         except BaseException:
             self._file.close()

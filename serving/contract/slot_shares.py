@@ -27,7 +27,7 @@ class OrganizationDemand(msgspec.Struct, frozen=True, array_like=True):
     waiting: Count
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True):
+class ReplicaUsage(msgspec.Struct, frozen=True, array_like=True):
     """A gateway's share of one replica as it is in force, and how many slots it takes of it. It
     takes more where the share shrank, until enough of its requests have ended, or where a request
     of several choices started at its last free slot: `may_exceed` says whether that may happen or
@@ -46,7 +46,7 @@ class DeploymentDemand(msgspec.Struct, frozen=True):
     of the replicas that it knows. A tier without anybody has been in use lately, so `batch` leaves
     slots free for it. A request of several choices waits where it `wants_to_exceed` its share."""
 
-    held: Annotated[dict[Id, Held], Meta(max_length=REPLICAS_MAX)] = {}
+    held: Annotated[dict[Id, ReplicaUsage], Meta(max_length=REPLICAS_MAX)] = {}
     tiers: dict[Tier, Demands] = {}
     wants_to_exceed: bool = False
 
@@ -73,7 +73,7 @@ class DemandReport(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
-class Strain(msgspec.Struct, frozen=True, array_like=True):
+class EngineLoad(msgspec.Struct, frozen=True, array_like=True):
     """How full an engine was when the fleet last looked at it, a second ago or two: how many
     sequences wait in it for room, and what part of its KV cache is in use, to a tenth."""
 
@@ -86,7 +86,7 @@ class Strain(msgspec.Struct, frozen=True, array_like=True):
         return self.waiting + self.kv_cache_use
 
 
-class ShareReply(msgspec.Struct, frozen=True):
+class SlotSharesReply(msgspec.Struct, frozen=True):
     """Its slots of each replica that the report named: what is not here is none.
 
     `parts` says, by deployment, of which organizations that also come through other gateways only
@@ -102,7 +102,7 @@ class ShareReply(msgspec.Struct, frozen=True):
     shares: dict[Id, Count]
     parts: dict[Id, dict[Id, Share]] = {}
     live_gateway_count: Count = 1
-    strains: dict[Id, Strain] = {}
+    strains: dict[Id, EngineLoad] = {}
     tiers: dict[Id, dict[Tier, Share]] = {}
     guarantees: dict[Tier, Share] = {}
     may_exceed: tuple[Id, ...] = ()

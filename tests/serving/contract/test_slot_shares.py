@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.contract.codec import ContractError, decode, encode
-from serving.contract.demand import (
+from serving.contract.slot_shares import (
     ORGANIZATIONS_MAX,
     DemandReport,
     DeploymentDemand,
-    Held,
+    EngineLoad,
     OrganizationDemand,
-    ShareReply,
-    Strain,
+    ReplicaUsage,
+    SlotSharesReply,
 )
 from serving.contract.units import TIERS
 
@@ -20,7 +20,7 @@ IDS = st.text("abcXYZ019_.:-", min_size=1, max_size=64)
 COUNTS = st.integers(0, 10**9)
 DEMANDS = st.builds(
     DeploymentDemand,
-    st.dictionaries(IDS, st.builds(Held, COUNTS, COUNTS), max_size=4),
+    st.dictionaries(IDS, st.builds(ReplicaUsage, COUNTS, COUNTS), max_size=4),
     st.dictionaries(
         st.sampled_from(TIERS),
         st.dictionaries(
@@ -37,12 +37,12 @@ REPORTS = st.builds(
     st.text(max_size=64),
 )
 REPLIES = st.builds(
-    ShareReply,
+    SlotSharesReply,
     st.integers(0, 2**63 - 1),
     st.dictionaries(IDS, COUNTS),
     st.dictionaries(IDS, st.dictionaries(IDS, st.floats(0, 1), max_size=3), max_size=3),
     COUNTS,
-    st.dictionaries(IDS, st.builds(Strain, COUNTS, st.floats(0, 1)), max_size=3),
+    st.dictionaries(IDS, st.builds(EngineLoad, COUNTS, st.floats(0, 1)), max_size=3),
     st.dictionaries(IDS, st.dictionaries(st.sampled_from(TIERS), st.floats(0, 1)), max_size=3),
     st.dictionaries(st.sampled_from(TIERS), st.floats(0, 1)),
 )
@@ -54,8 +54,8 @@ def test_a_report_arrives_as_it_left(report: DemandReport) -> None:
 
 
 @given(REPLIES)
-def test_a_reply_arrives_as_it_left(reply: ShareReply) -> None:
-    assert decode(encode(reply), ShareReply) == reply
+def test_a_reply_arrives_as_it_left(reply: SlotSharesReply) -> None:
+    assert decode(encode(reply), SlotSharesReply) == reply
 
 
 @given(COUNTS, COUNTS, st.floats(0, 1), st.floats(0, 1))
@@ -64,27 +64,27 @@ def test_who_waits_for_room_tells_more_than_a_cache_in_use(
 ) -> None:
     less, more = sorted((less, more))
     if less < more:
-        assert Strain(less, use).total <= Strain(more, other_use).total
+        assert EngineLoad(less, use).total <= EngineLoad(more, other_use).total
     else:
-        assert (Strain(less, use).total <= Strain(more, other_use).total) or use > other_use
+        assert (EngineLoad(less, use).total <= EngineLoad(more, other_use).total) or use > other_use
 
 
-@pytest.mark.parametrize("strain", [Strain(-1, 0.0), Strain(0, -0.1), Strain(0, 1.1)])
-def test_an_engine_is_no_fuller_than_full(strain: Strain) -> None:
+@pytest.mark.parametrize("strain", [EngineLoad(-1, 0.0), EngineLoad(0, -0.1), EngineLoad(0, 1.1)])
+def test_an_engine_is_no_fuller_than_full(strain: EngineLoad) -> None:
     with pytest.raises(ContractError):
-        decode(encode(ShareReply(1, {}, strains={"rep": strain})), ShareReply)
+        decode(encode(SlotSharesReply(1, {}, strains={"rep": strain})), SlotSharesReply)
 
 
 def test_a_fleet_that_tells_nothing_of_engines_is_understood() -> None:
-    assert decode(b'{"epoch":1,"shares":{"rep":3}}', ShareReply).strains == {}
+    assert decode(b'{"epoch":1,"shares":{"rep":3}}', SlotSharesReply).strains == {}
 
 
 @pytest.mark.parametrize(
     "demand",
     [
-        DeploymentDemand({"rep": Held(-1, 0)}),
-        DeploymentDemand({"rep": Held(0, -1)}),
-        DeploymentDemand({"": Held(0, 0)}),
+        DeploymentDemand({"rep": ReplicaUsage(-1, 0)}),
+        DeploymentDemand({"rep": ReplicaUsage(0, -1)}),
+        DeploymentDemand({"": ReplicaUsage(0, 0)}),
         DeploymentDemand({}, {"urgent": {}}),  # type: ignore[dict-item]
         DeploymentDemand({}, {"default": {"org": OrganizationDemand(0, 1, 1)}}),
         DeploymentDemand({}, {"default": {"org": OrganizationDemand(1, 1, -1)}}),

@@ -4,14 +4,16 @@ import asyncio
 
 import pytest
 
-from serving.aside.turns import Busy, Turns
+from serving.offload.pool import OffloadBusy, TenantSemaphore
 
 
-def turns(places: int = 1, *, wait_seconds_max: float = 60.0) -> Turns:
-    return Turns(places, waiting_max=6, waiting_of_one_max=4, wait_seconds_max=wait_seconds_max)
+def turns(places: int = 1, *, wait_seconds_max: float = 60.0) -> TenantSemaphore:
+    return TenantSemaphore(
+        places, waiting_max=6, waiting_of_one_max=4, wait_seconds_max=wait_seconds_max
+    )
 
 
-async def take(of: Turns, organization_id: str, order: list[str]) -> None:
+async def take(of: TenantSemaphore, organization_id: str, order: list[str]) -> None:
     async with of.turn(organization_id):
         order.append(organization_id)
         await asyncio.sleep(0.01)
@@ -38,15 +40,15 @@ async def test_too_many_of_one_and_of_all_are_busy() -> None:
     of, order = turns(), list[str]()
     waiting = [asyncio.create_task(take(of, "a", order)) for _ in range(4)]
     await asyncio.sleep(0)
-    with pytest.raises(Busy):
+    with pytest.raises(OffloadBusy):
         await take(of, "a", order)
     waiting += [asyncio.create_task(take(of, name, order)) for name in "bc"]
     await asyncio.sleep(0)
-    with pytest.raises(Busy):
+    with pytest.raises(OffloadBusy):
         await take(of, "b", order)
     waiting += [asyncio.create_task(take(of, name, order)) for name in "defghi"]
     await asyncio.sleep(0)
-    with pytest.raises(Busy):
+    with pytest.raises(OffloadBusy):
         await take(of, "j", order)
     await asyncio.gather(*waiting)
     await take(of, "d", order)
@@ -56,7 +58,7 @@ async def test_a_wait_ends_and_leaves_nothing_behind() -> None:
     of = turns(wait_seconds_max=0.05)
     async with of.turn("a"):
         for name in ("a", "b", "a"):
-            with pytest.raises(Busy):
+            with pytest.raises(OffloadBusy):
                 await take(of, name, [])
     of._wait_seconds_max = 60.0
     order: list[str] = []
@@ -77,7 +79,10 @@ async def test_who_leaves_the_line_gives_up_their_place() -> None:
 
 async def test_who_had_least_of_late_goes_first() -> None:
     now = [0.0]
-    of, order = Turns(1, waiting_max=6, waiting_of_one_max=4, wait_seconds_max=60.0), list[str]()
+    of, order = (
+        TenantSemaphore(1, waiting_max=6, waiting_of_one_max=4, wait_seconds_max=60.0),
+        list[str](),
+    )
     of.clock = lambda: now[0]
     for name, seconds in (("a", 2.0), ("b", 5.0), ("c", 1.0)):
         async with of.turn(name):

@@ -8,15 +8,14 @@ from msgspec import UNSET
 
 from serving.contract.records import (
     ApiKeyRecord,
-    Limits,
-    OldSecret,
     OrganizationRecord,
+    PreviousSecretRecord,
     ProjectRecord,
+    RateLimitSettings,
 )
-from serving.feed.batch import Batch, Rejection, Update
-from serving.feed.mirror import Mirror
-from serving.feed.packed_records import PackedRecords, Packing
-from serving.feed.table import Records, Table
+from serving.feed.changes import ChangeBatch, RecordChange, RejectedChange
+from serving.feed.mirror import FeedMirror, FeedTable, RecordTable
+from serving.feed.packed_table import PackedTable, RecordPacker
 from serving.gateway.keys import Keys
 from tests.fixtures import catalog
 
@@ -28,7 +27,7 @@ FULL_KEY = msgspec.structs.replace(
     models=("demo", "münchen"),
     networks=(),
     expires_at=catalog.START + timedelta(microseconds=123_456),
-    limits=Limits(requests_per_minute=3, concurrent_requests=1),
+    limits=RateLimitSettings(requests_per_minute=3, concurrent_requests=1),
 )
 EVERY_RECORD = [
     A.organization, A.project, A.key, FULL_KEY, catalog.model(), catalog.deployment(),
@@ -40,7 +39,7 @@ EVERY_RECORD = [
 def test_a_packed_record_is_the_record(record: msgspec.Struct) -> None:
     # Of a key's old secrets nothing is packed: each is filed as a key of its own.
     left_out = {"old_secrets": UNSET} if isinstance(record, ApiKeyRecord) else {}
-    packing = Packing(type(record), *left_out)
+    packing = RecordPacker(type(record), *left_out)
     again = packing.unpack(packing.pack(record), **left_out)
     assert again == record
     assert type(again) is type(record)
@@ -49,7 +48,7 @@ def test_a_packed_record_is_the_record(record: msgspec.Struct) -> None:
 def test_a_key_is_packed_into_about_a_hundred_bytes() -> None:
     ids = {"key_id": "key_" + 24 * "k", "organization_id": "org_" + 24 * "o"}
     key = msgspec.structs.replace(A.key, project_id="proj_" + 24 * "p", **ids)
-    assert len(Packing(type(key), "digest", "old_secrets").pack(key)) < 120
+    assert len(RecordPacker(type(key), "digest", "old_secrets").pack(key)) < 120
 
 
 def heard() -> tuple[list[tuple], object]:
@@ -64,7 +63,7 @@ def organization(number: int, status: str = "active") -> OrganizationRecord:
 @pytest.mark.parametrize("kind", ["packed", "plain"])
 def test_a_table_tells_of_each_change_what_was_and_what_is(kind: str) -> None:
     calls, hear = heard()
-    table = PackedRecords(OrganizationRecord, hear) if kind == "packed" else Records(hear)
+    table = PackedTable(OrganizationRecord, hear) if kind == "packed" else RecordTable(hear)
     first, second = organization(1), organization(1, "suspended")
     for record in (first, second, None, None):
         table.take("org_1", record)
@@ -72,28 +71,33 @@ def test_a_table_tells_of_each_change_what_was_and_what_is(kind: str) -> None:
     assert table.get("org_1") is None
 
 
-def tables() -> list[Table]:
-    packed = PackedRecords(OrganizationRecord, lambda before, after: None)
-    return [packed, Records[OrganizationRecord]()]
+def tables() -> list[FeedTable]:
+    packed = PackedTable(OrganizationRecord, lambda before, after: None)
+    return [packed, RecordTable[OrganizationRecord]()]
 
 
 @pytest.mark.parametrize("table", tables(), ids=["packed", "plain"])
-def test_a_snapshot_leaves_what_it_told_and_what_it_rejected(table: Table) -> None:
-    mirror = Mirror({"organization": table})
-    told = [Update("organization", f"org_{n}", organization(n)) for n in range(6)]
-    mirror.apply(Batch(1, True, tuple(told)))
-    rejected = (Rejection("organization", "org_3", "bad"), Rejection("weather", "today", "bad"))
-    mirror.apply(Batch(2, True, tuple(told[:2]), rejected, is_last=False))
+def test_a_snapshot_leaves_what_it_told_and_what_it_rejected(table: FeedTable) -> None:
+    mirror = FeedMirror({"organization": table})
+    told = [RecordChange("organization", f"org_{n}", organization(n)) for n in range(6)]
+    mirror.apply(ChangeBatch(1, True, tuple(told)))
+    rejected = (
+        RejectedChange("organization", "org_3", "bad"),
+        RejectedChange("weather", "today", "bad"),
+    )
+    mirror.apply(ChangeBatch(2, True, tuple(told[:2]), rejected, is_last=False))
     assert [table.get(f"org_{n}") is not None for n in range(6)] == [True] * 6
     assert mirror.version == 1
-    mirror.apply(Batch(2, True, tuple(told[5:]), is_first=False))
+    mirror.apply(ChangeBatch(2, True, tuple(told[5:]), is_first=False))
     found = [n for n in range(6) if table.get(f"org_{n}")]
     assert (found, mirror.version) == ([0, 1, 3, 5], 2)
 
 
 def test_kinds_without_a_table_are_left_aside() -> None:
-    mirror = Mirror({})
-    mirror.apply(Batch(3, False, (Update("project", "proj_a", A.project),), lineage="one"))
+    mirror = FeedMirror({})
+    mirror.apply(
+        ChangeBatch(3, False, (RecordChange("project", "proj_a", A.project),), lineage="one")
+    )
     assert (mirror.version, mirror.lineage) == (3, "one")
 
 
@@ -147,7 +151,7 @@ END = datetime(2026, 6, 1, tzinfo=UTC)
 
 
 def rotated(*old: str, **fields: object) -> ApiKeyRecord:
-    secrets = tuple(OldSecret(digest * 64, END) for digest in old)
+    secrets = tuple(PreviousSecretRecord(digest * 64, END) for digest in old)
     return msgspec.structs.replace(key("a", "9"), old_secrets=secrets, **fields)
 
 
@@ -182,7 +186,7 @@ def test_old_secrets_go_when_they_are_told_no_more() -> None:
 
 
 def test_ids_of_projects_and_others_are_told_apart() -> None:
-    projects = PackedRecords(ProjectRecord, lambda before, after: None)
+    projects = PackedTable(ProjectRecord, lambda before, after: None)
     for name in ("proj_a", "proj_aa", "proj_A"):
         projects.take(name, ProjectRecord(name, "org_a", ()))
     assert [projects.get(name).project_id for name in ("proj_a", "proj_aa", "proj_A")] == [

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from serving.lock import InUse, Lock
+from serving.file_lock import FileLock, FileLocked
 
 TAKE = """
 import sys
 from pathlib import Path
-from serving.lock import InUse, Lock
+from serving.file_lock import InUse, Lock
 try:
     Lock(Path(sys.argv[1]))
 except InUse as error:
@@ -29,7 +29,7 @@ def taken_by_another(path: Path) -> str:
 
 def test_one_process_holds_it_until_it_lets_go(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    lock = Lock(path)
+    lock = FileLock(path)
     assert taken_by_another(path) == f"{path} is locked by another process"
     lock.close()
     assert taken_by_another(path) == ""
@@ -38,8 +38,8 @@ def test_one_process_holds_it_until_it_lets_go(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "wanted"),
     [
-        (errno.EAGAIN, InUse),
-        (errno.EACCES, InUse),
+        (errno.EAGAIN, FileLocked),
+        (errno.EACCES, FileLocked),
         (errno.ENOLCK, OSError),
         (errno.EIO, OSError),
     ],
@@ -52,9 +52,9 @@ def test_only_another_process_is_in_use(
 
     monkeypatch.setattr(fcntl, "lockf", fail)
     with pytest.raises(wanted):
-        Lock(tmp_path / "lock", seconds=0.06)
+        FileLock(tmp_path / "lock", seconds=0.06)
 
 
 def test_a_folder_that_is_not_there_is_no_other_process(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        Lock(tmp_path / "none" / "lock")
+        FileLock(tmp_path / "none" / "lock")

@@ -1,7 +1,13 @@
-"""One process beside the loop, as the loop sees it."""
+"""What passes between a process and the one that started it: a pickled message, and bytes with it.
+
+Both ends are this program, and the socket between them is theirs alone. The bytes go as they are,
+piece by piece: copying megabytes at once would hold the loop.
+"""
 
 import asyncio
+import pickle
 import socket
+import struct
 import sys
 from collections.abc import Sequence
 from subprocess import Popen
@@ -9,9 +15,29 @@ from typing import Any
 
 import structlog
 
-from serving.aside.frames import HEAD_BYTES, lengths, pack, unpack
-
 log = structlog.get_logger(__name__)
+
+
+_LENGTHS = struct.Struct(">QQ")
+HEAD_BYTES = _LENGTHS.size
+
+
+def pack(message: Any, payload_bytes: int) -> bytes:
+    """Return a message, its length and the payload's before it."""
+    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    return _LENGTHS.pack(len(data), payload_bytes) + data
+
+
+def lengths(head: bytes) -> tuple[int, int]:
+    """Return how long the message after its head is, and the payload after that."""
+    message_bytes, payload_bytes = _LENGTHS.unpack(head)
+    return message_bytes, payload_bytes
+
+
+def unpack(data: bytes) -> Any:
+    """Return the message."""
+    return pickle.loads(data)  # noqa: S301 -- from a child of our own
+
 
 PIECE_BYTES = 128 * 1024
 """What is copied at once, or twice that."""
@@ -19,11 +45,11 @@ START_SECONDS = 120.0
 """For it to load what it needs, on a busy machine."""
 
 
-class Died(Exception):
+class WorkerDied(Exception):
     """The process ended before it answered, or never began: out of memory, or killed."""
 
 
-class Process:
+class WorkerProcess:
     """Belongs to one event loop; who was not answered must not ask again, but `kill` it."""
 
     def __init__(
@@ -36,21 +62,21 @@ class Process:
         self._sink = sink
 
     @classmethod
-    async def start(cls, module: Sequence[str]) -> "Process":
+    async def start(cls, module: Sequence[str]) -> "WorkerProcess":
         """Start `python -m module arguments…`, which must `serve`. Raises Died, also where the
         machine has no memory or descriptor for another one."""
         try:
             ours, child = await _connected(module)
         except OSError as error:
             log.error("aside_not_started", module=module[0], error=str(error))
-            raise Died from error
+            raise WorkerDied from error
         process = cls(child, *await asyncio.open_connection(sock=ours, limit=PIECE_BYTES))
         try:
             async with asyncio.timeout(START_SECONDS):
                 await process._answer()
         except TimeoutError:
             await process.kill()
-            raise Died from None
+            raise WorkerDied from None
         except BaseException:
             await process.kill()
             raise
@@ -76,7 +102,7 @@ class Process:
                 await self._sink.drain()
             await self._sink.drain()
         except ConnectionError as error:
-            raise Died from error
+            raise WorkerDied from error
         return await self._answer()
 
     async def kill(self) -> None:
@@ -95,7 +121,7 @@ class Process:
                 payload.append(await self._source.readexactly(min(left, PIECE_BYTES)))
                 left -= len(payload[-1])
         except (asyncio.IncompleteReadError, ConnectionError) as error:
-            raise Died from error
+            raise WorkerDied from error
         self.is_asked = False
         return message, payload
 
