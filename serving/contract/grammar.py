@@ -36,3 +36,8 @@ class GrammarVerdict(msgspec.Struct, frozen=True):
 
     verdict: Verdict
     place: Count = 0
+
+
+FORMAT_BLANKS_MAX = 16
+"""Leaves room for JSON that is indented."""
+CALL_BLANKS_MAX = 2

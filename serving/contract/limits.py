@@ -1,5 +1,5 @@
-"""Rate limits as gateways count them in Redis and as the console reads them there, and the heartbeats
-by which control knows how many gateways share them.
+"""Rate limits as gateways count them in Redis and as the console reads them there, and the
+heartbeats by which control knows how many gateways share them.
 
 A limit of n a minute is an allowance that holds a minute's worth and comes back evenly (GCRA). All
 that is kept of it is `full_at`: the moment at which it will be whole again. Moments are
@@ -43,10 +43,10 @@ def used(full_at: float, now: float, limit: int) -> float:
     return max(full_at - now, 0.0) * limit / MINUTE
 
 
-BEAT_SECONDS = 5.0
-"""How often a gateway says so."""
-MISSED_SECONDS = 16.0
-"""After how long without a word it counts no more: three beats and a little."""
+HEARTBEAT_SECONDS = 5.0
+"""How often a gateway tells control that it lives."""
+HEARTBEAT_MISSED_SECONDS = 16.0
+"""After this long without a heartbeat a gateway counts no more: three of them and a little."""
 
 
 class GatewayHeartbeat(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """What fleets state of their replicas, and the capabilities that engines declare.
 
-The deployment of an external server names its capabilities among its engine arguments; vLLM's adapter
-knows them. What a byte of a prompt may be in tokens is declared too: see `prompt.py`."""
+The deployment of an external server names its capabilities among its engine arguments; vLLM's
+adapter knows them. What a byte of a prompt may be in tokens is declared too: see `prompt.py`."""
 
 from typing import Literal
 

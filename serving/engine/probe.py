@@ -1,8 +1,9 @@
-"""Asking a running engine how it is: health, counters, and some real work."""
+"""How a replica does: the test requests that it answers before it is `ready`, its health and its
+counters."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import aiohttp
 import msgspec
@@ -10,22 +11,110 @@ from msgspec import Meta
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.contract.codec import NOT_JSON
-from serving.engine.canary import PROBE_PROMPT, PROBE_SALT, Exercise
-from serving.engine.counting import PATH as COUNT_PATH
-from serving.engine.counting import read_count
-from serving.engine.errors import AnswerBroken, EngineError
+from serving.engine.errors import EngineError, InvalidEngineResponse
+from serving.engine.request import TOKENIZE_PATH as COUNT_PATH
+from serving.engine.request import (
+    AnswerFormat,
+    EngineHttpRequest,
+    EngineRequest,
+    Operation,
+    read_count,
+    write,
+)
+
+PROBE_SALT = "penstock-probe"
+"""Probes never share a prefix with a customer, nor tell one anything."""
+PROBE_PROMPT = "Hello"
+TOKENS_MAX = 8
+SCHEMA = {
+    "type": "object",
+    "properties": {"answer": {"type": "integer"}},
+    "required": ["answer"],
+    "additionalProperties": False,
+}
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "answer", "parameters": SCHEMA, "strict": True},
+}
+SAMPLING: dict[str, Any] = {
+    "prompt": PROBE_PROMPT,
+    "temperature": 0.7,
+    "top_p": 0.9,
+    "presence_penalty": 0.1,
+    "frequency_penalty": 0.1,
+    "seed": 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Exercise:
+    """One request, and what it puts to work."""
+
+    name: str
+    request: EngineHttpRequest
+
+
+def exercises(capabilities: Collection[str], served_name: str) -> tuple[Exercise, ...]:
+    """Return a request for each part of an engine with these capabilities."""
+    bodies: list[tuple[str, Operation, AnswerFormat | None, dict[str, Any]]] = []
+    if "completions" in capabilities:
+        bodies.append(("sampling", "completions", None, SAMPLING))
+        if "logprobs" in capabilities:
+            logprobs = SAMPLING | {"logprobs": 1}
+            bodies.append(("logprobs", "completions", None, logprobs))
+        if "json_schema" in capabilities:
+            schema = {"name": "answer", "schema": SCHEMA, "strict": True}
+            form = {"type": "json_schema", "json_schema": schema}
+            asked = AnswerFormat(msgspec.json.encode(form), msgspec.json.encode(SCHEMA))
+            bodies.append(("a grammar", "completions", asked, {"prompt": PROBE_PROMPT}))
+    if {"chat", "tools"} <= set(capabilities):
+        messages = [{"role": "user", "content": PROBE_PROMPT}]
+        tools = {"messages": messages, "tools": [TOOL], "tool_choice": "required"}
+        bodies.append(("tools", "chat", None, tools))
+    return tuple(
+        Exercise(name, _request(operation, asked, body, capabilities, served_name))
+        for name, operation, asked, body in bodies
+    )
+
+
+def _request(
+    operation: Operation,
+    answer_format: AnswerFormat | None,
+    body: dict[str, Any],
+    capabilities: Collection[str],
+    served_name: str,
+) -> EngineHttpRequest:
+    work = EngineRequest(
+        operation=operation,
+        fields=(msgspec.json.encode(body)[:-1],),
+        is_streamed=True,
+        may_call_tools="tools" in body,
+        feature="plain",
+        answer_format=answer_format,
+        choices=1,
+        prompts=1,
+        output_tokens_max=TOKENS_MAX,
+    )
+    return write(
+        work,
+        served_name=served_name,
+        capabilities=set(capabilities) - {"request_id"},
+        cache_salt=PROBE_SALT,
+        request_id="canary",
+    )
+
 
 CACHE_USAGE = "vllm:kv_cache_usage_perc"
 DEFERRED = "vllm:num_requests_waiting_by_reason"
 WAITING_REASONS = (None, "deferred")
 
 
-class EngineSilent(Exception):
+class EngineUnresponsive(Exception):
     """The engine did not answer, or not as an engine should."""
 
 
 @dataclass(frozen=True, slots=True)
-class Vitals:
+class EngineHealth:
     """An engine's own counters from its start on; prompts and requests count once per choice.
 
     `prompt_tokens` includes `cached_tokens`; `requests` are those that ended, however they did.
@@ -54,7 +143,7 @@ class Vitals:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class ProbeUsage:
     """What a probe's work used."""
 
     prompt_tokens: int
@@ -82,7 +171,7 @@ class _Embeddings(msgspec.Struct, frozen=True):
 Answer = TypeVar("Answer")
 
 
-class Probe:
+class EngineProbe:
     """Asks one engine at `url`; every call is bounded by `timeout_seconds`."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, *, timeout_seconds: float) -> None:
@@ -99,7 +188,7 @@ class Probe:
             status, _ = await self._ask("GET", "/health")
             if status == 404:
                 status, _ = await self._ask("GET", "/v1/models")
-        except EngineSilent:
+        except EngineUnresponsive:
             return False
         return status == 200
 
@@ -108,7 +197,7 @@ class Probe:
         status, _ = await self._ask("GET", "/health")
         return status >= 500
 
-    async def vitals(self) -> Vitals | None:
+    async def vitals(self) -> EngineHealth | None:
         """Return the engine's counters; None if it has none under vLLM's names.
 
         Raises EngineSilent.
@@ -117,40 +206,40 @@ class Probe:
         if status == 404:
             return None
         if status != 200:
-            raise EngineSilent(f"/metrics answered {status}")
+            raise EngineUnresponsive(f"/metrics answered {status}")
         return read_vitals(body.decode(errors="replace"))
 
-    async def generate(self, model: str, *, tokens_max: int) -> Tried:
+    async def generate(self, model: str, *, tokens_max: int) -> ProbeUsage:
         """Have a few tokens made and return what they used. Raises EngineSilent."""
         body = {"prompt": PROBE_PROMPT, "max_tokens": tokens_max, "temperature": 0}
         usage = (await self._try("/v1/completions", model, body, _Completion)).usage
         if usage.completion_tokens < 1:
-            raise EngineSilent("a test generation made no token")
-        return Tried(usage.prompt_tokens, usage.completion_tokens)
+            raise EngineUnresponsive("a test generation made no token")
+        return ProbeUsage(usage.prompt_tokens, usage.completion_tokens)
 
-    async def exercise(self, exercise: Exercise) -> Tried:
+    async def exercise(self, exercise: Exercise) -> ProbeUsage:
         """Have one part of the engine at work, as a gateway would. Raises EngineSilent."""
         request, name = exercise.request, exercise.name
         status, answer = await self._ask("POST", request.path, b"".join(request.body))
         if status != 200:
-            raise EngineSilent(f"a test of {name} was answered {status}")
+            raise EngineUnresponsive(f"a test of {name} was answered {status}")
         try:
             request.reading.feed(answer)
             request.reading.end()
             tokens = request.reading.tokens
         except EngineError as error:
-            raise EngineSilent(f"a test of {name} was answered oddly: {error}") from error
+            raise EngineUnresponsive(f"a test of {name} was answered oddly: {error}") from error
         if tokens.output < 1:
-            raise EngineSilent(f"a test of {name} made no token")
-        return Tried(tokens.input, tokens.output)
+            raise EngineUnresponsive(f"a test of {name} made no token")
+        return ProbeUsage(tokens.input, tokens.output)
 
-    async def embed(self, model: str) -> Tried:
+    async def embed(self, model: str) -> ProbeUsage:
         """Have a vector made and return what it used. Raises EngineSilent."""
         body = {"input": PROBE_PROMPT, "encoding_format": "float"}
         usage = (await self._try("/v1/embeddings", model, body, _Embeddings)).usage
         if usage.prompt_tokens < 1:
-            raise EngineSilent("a test embedding read no token")
-        return Tried(usage.prompt_tokens, 0)
+            raise EngineUnresponsive("a test embedding read no token")
+        return ProbeUsage(usage.prompt_tokens, 0)
 
     async def count(self, model: str, chat: Mapping[str, object]) -> int | None:
         """Return how many tokens a chat has; None where the engine takes no such chat.
@@ -161,8 +250,8 @@ class Probe:
         status, answer = await self._ask("POST", COUNT_PATH, body)
         try:
             return read_count(answer) if status == 200 else None
-        except AnswerBroken as error:
-            raise EngineSilent(f"{COUNT_PATH} was answered oddly: {error}") from error
+        except InvalidEngineResponse as error:
+            raise EngineUnresponsive(f"{COUNT_PATH} was answered oddly: {error}") from error
 
     async def _try(
         self, path: str, model: str, body: Mapping[str, object], kind: type[Answer]
@@ -170,11 +259,11 @@ class Probe:
         asked = msgspec.json.encode({"model": model, **body, "cache_salt": PROBE_SALT})
         status, answer = await self._ask("POST", path, asked)
         if status != 200:
-            raise EngineSilent(f"a test of {path} was answered {status}")
+            raise EngineUnresponsive(f"a test of {path} was answered {status}")
         try:
             return msgspec.json.decode(answer, type=kind)
         except NOT_JSON as error:
-            raise EngineSilent(f"a test of {path} was answered oddly: {error}") from error
+            raise EngineUnresponsive(f"a test of {path} was answered oddly: {error}") from error
 
     async def _ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         headers = {} if body is None else {"content-type": "application/json"}
@@ -189,10 +278,10 @@ class Probe:
                 return answer.status, await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             said = str(error) or f"nothing within {self.timeout.total:g} s"
-            raise EngineSilent(f"{method} {path}: {said}") from error
+            raise EngineUnresponsive(f"{method} {path}: {said}") from error
 
 
-def read_vitals(exposition: str) -> Vitals | None:
+def read_vitals(exposition: str) -> EngineHealth | None:
     """Read vLLM's metrics, summed over its engines and models; None if they are not there."""
     wanted = {
         "vllm:num_requests_running": 0.0,
@@ -216,7 +305,7 @@ def read_vitals(exposition: str) -> Vitals | None:
                 caches += sample.name == CACHE_USAGE
     running, waiting, prompt, generation, usage, cached, requests, deferred = wanted.values()
     counts = int(running), int(waiting), int(prompt), int(generation)
-    return Vitals(
+    return EngineHealth(
         *counts,
         usage / max(1, caches),
         cached_tokens=int(cached),

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from vllm.tool_parsers.abstract_tool_parser import ToolParser, ToolParserManager
 from xgrammar.structural_tag import JSONSchemaFormat
 
-from serving.engine.blanks import CALL_BLANKS_MAX
+from serving.contract.grammar import CALL_BLANKS_MAX
 
 VARIABLE = "PENSTOCK_TOOL_PARSER"
 

@@ -12,9 +12,8 @@ from serving.contract.codec import NOT_JSON
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import FEATURES, NO_PREFIX_CACHE, STRUCTURAL_TAG
 from serving.contract.text_guard import TextGuard
-from serving.engine.engine import EMBEDS, GIB, SPOKEN, Launch
-from serving.engine.marked_tokenizer import write_marked
-from serving.engine.tokenizer import declared_of
+from serving.engine.adapter import EMBEDS, GIB, SPOKEN, LaunchSpec
+from serving.engine.tokenizer import declared_of, write_marked
 from serving.engine.weights import WeightsUnreadable, serving_of, weights_bytes
 
 Device = Literal["cpu", "cuda"]
@@ -66,7 +65,7 @@ STAGES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Vllm:
+class VllmAdapter:
     """vLLM on this machine's `device`; traces go to `otlp_endpoint` where there is one.
 
     `cpu_threads` should leave a core to the API server: threads that spin for each other on too
@@ -81,7 +80,7 @@ class Vllm:
     """Where copies of tokenizers are kept, whose text is guarded."""
     name: str = "vllm"
 
-    def launch(self, deployment: DeploymentRecord, *, port: int) -> Launch:
+    def launch(self, deployment: DeploymentRecord, *, port: int) -> LaunchSpec:
         """Return the process that serves the deployment on loopback.
 
         Ours come after the deployment's own arguments: of a flag given twice, the last counts.
@@ -100,7 +99,7 @@ class Vllm:
         if self.device == "cpu":
             memory += self.kv_cache_gib * GIB
         guard = marked[1] if marked else None
-        return Launch(command, self._environment(deployment, command), memory, guard)
+        return LaunchSpec(command, self._environment(deployment, command), memory, guard)
 
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
         """Return what vLLM does for every model of the task, and tools where a parser is chosen."""
@@ -112,7 +111,7 @@ class Vllm:
 
     def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...] | None:
         """Return what compiles with vLLM's library and the deployment's tokenizer."""
-        return ("serving.engine.grammar", deployment.weights)
+        return ("serving.engine.grammar_compiler", deployment.weights)
 
     def stage(self, log_line: str) -> str | None:
         """Return the stage of loading that a line of vLLM's log begins."""

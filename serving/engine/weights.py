@@ -16,7 +16,7 @@ class _Config(msgspec.Struct, frozen=True):
     architectures: list[str] = []
 
 
-class Serving(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WeightsServingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What weights ask of vLLM: the parser that finds calls of tools in what they say, and whether
     calls are held to the tools' names (`function`) or to what the request says alone (`auto`)."""
 
@@ -48,14 +48,14 @@ def context_tokens(folder: Path) -> int | None:
         raise WeightsUnreadable(f"{path}: {error}") from error
 
 
-def serving_of(weights: str) -> Serving | None:
+def serving_of(weights: str) -> WeightsServingConfig | None:
     """Return what a local folder's `serving.json` says; None where there is none, and for a name
     on a hub. Raises WeightsUnreadable."""
     path = Path(weights) / "serving.json"
     if not path.is_file():
         return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Serving)
+        return msgspec.json.decode(path.read_bytes(), type=WeightsServingConfig)
     except (OSError, *NOT_JSON) as error:
         raise WeightsUnreadable(f"{path}: {error}") from error
 

@@ -1,5 +1,5 @@
-"""A feed, followed: long polls over HTTP, the next page asked for while one is applied, and its changes
-handed on in batches."""
+"""A feed, followed: long polls over HTTP, the next page asked for while one is applied, and its
+changes handed on in batches."""
 
 import asyncio
 import random

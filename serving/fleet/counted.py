@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from serving.contract.units import At
-from serving.engine.probe import Tried, Vitals
+from serving.engine.probe import EngineHealth, ProbeUsage
 
 
 class Counters(msgspec.Struct, frozen=True):
@@ -21,7 +21,7 @@ class Counters(msgspec.Struct, frozen=True):
         """Return the sum of both."""
         return _each(lambda one, other: one + other, self, grown)
 
-    def plus_probe(self, made: Tried) -> "Counters":
+    def plus_probe(self, made: ProbeUsage) -> "Counters":
         """Return these with one more of the fleet's own test generations."""
         return self.plus(Counters(made.prompt_tokens, made.completion_tokens, 0, 1))
 
@@ -49,7 +49,7 @@ class Counted(msgspec.Struct, frozen=True):
     busy_seconds: float = 0.0
     seen_at: At | None = None
 
-    def saw(self, vitals: Vitals, probes: Counters, at: datetime) -> "Counted":
+    def saw(self, vitals: EngineHealth, probes: Counters, at: datetime) -> "Counted":
         """Return the total brought up to the engine's figures at a moment."""
         engine = counters_of(vitals)
         grown = NOTHING if self.engine is None else engine.since(self.engine)
@@ -67,7 +67,7 @@ class Counted(msgspec.Struct, frozen=True):
 UNSEEN = Counted(engine=None)
 
 
-def counters_of(vitals: Vitals) -> Counters:
+def counters_of(vitals: EngineHealth) -> Counters:
     """Return what an engine shows of its work."""
     return Counters(
         input_tokens=vitals.prompt_tokens,

@@ -14,7 +14,7 @@ from serving.contract.ids import new_id
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
 from serving.contract.slot_shares import DemandReport, EngineLoad
-from serving.engine.engine import Engine
+from serving.engine.adapter import EngineAdapter
 from serving.feed.changes import ChangeBatch
 from serving.feed.mirror import FeedMirror, RecordTable
 from serving.fleet.config import FleetConfig
@@ -44,7 +44,7 @@ class Fleet:
     def __init__(
         self,
         config: FleetConfig,
-        engines: Mapping[str, Engine],
+        engines: Mapping[str, EngineAdapter],
         store: Store,
         session: aiohttp.ClientSession,
     ) -> None:

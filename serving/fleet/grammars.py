@@ -11,7 +11,7 @@ import structlog
 
 from serving.contract.grammar import GrammarQuestion, GrammarVerdict
 from serving.contract.records import DeploymentRecord
-from serving.engine.engine import Engine
+from serving.engine.adapter import EngineAdapter
 from serving.offload.pool import OffloadBusy, OffloadPool, OffloadTimeout, TenantSemaphore
 from serving.offload.process import WorkerDied
 from serving.verdicts import Verdicts
@@ -52,7 +52,7 @@ class Grammars:
 
     def __init__(
         self,
-        engines: Mapping[str, Engine],
+        engines: Mapping[str, EngineAdapter],
         *,
         judges_max: int,
         clock: Callable[[], float] = time.monotonic,

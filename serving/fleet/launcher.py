@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from serving.engine.engine import GIB, Launch
+from serving.engine.adapter import GIB, LaunchSpec
 from serving.fleet.group import REPLICA_VARIABLE, Group, group_of
 
 PASSED_ON = ("PATH", "HOME", "USER", "TMPDIR", "LANG", "VIRTUAL_ENV", "PYTHONPATH", "LD_PRELOAD")
@@ -27,7 +27,7 @@ class CannotStart(Exception):
     """The machine has no place for another replica now; the message says what is missing."""
 
 
-def start(launch: Launch, *, replica_id: str, log: Path) -> Group:
+def start(launch: LaunchSpec, *, replica_id: str, log: Path) -> Group:
     """Start an engine that outlives us, logging to `log`. Raises CannotStart."""
     free = available_bytes()
     if launch.memory_bytes > free:

@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 import structlog
 
 from serving.contract.replica import State
-from serving.engine.canary import exercises
-from serving.engine.probe import EngineSilent, Probe
-from serving.engine.template import template_tokens
+from serving.engine.chat_template import template_tokens
+from serving.engine.probe import EngineProbe, EngineUnresponsive, exercises
 from serving.engine.weights import WeightsUnreadable, check_weights
 from serving.fleet import launcher
 from serving.fleet.launcher import CannotStart
@@ -144,7 +143,7 @@ class Life:
         try:
             await self._try_out(CANARY_TOKENS, self.timings.canary_seconds)
             await self._exercise()
-        except EngineSilent as error:
+        except EngineUnresponsive as error:
             self._must_live()
             raise ReplicaFailed(f"canary: {error}") from error
         await self._measure_template()
@@ -195,7 +194,7 @@ class Life:
             if await self._probe().says_dead():
                 raise ReplicaFailed("the engine reports that it is dead")
             vitals = await self._probe().vitals()
-        except EngineSilent as error:
+        except EngineUnresponsive as error:
             log.warning("replica_silent", replica_id=self.replica.replica_id, error=str(error))
             return
         if vitals is None:
@@ -209,7 +208,7 @@ class Life:
         begun, used = time.monotonic(), self._cpu_seconds
         try:
             await self._try_out(PROBE_TOKENS, self.timings.stuck_seconds)
-        except EngineSilent as error:
+        except EngineUnresponsive as error:
             self._must_live()
             await self._observe(pulse)
             is_working = pulse.excuses(begun, self._cpu_seconds - used, time.monotonic())
@@ -237,7 +236,7 @@ class Life:
             return False
         try:
             vitals = await self._probe().vitals()
-        except EngineSilent:
+        except EngineUnresponsive:
             return True
         if vitals is None:
             return False
@@ -305,9 +304,9 @@ class Life:
         if self.replica.group is not None and self.replica.group.look():
             self.around.save()
 
-    def _probe(self, timeout_seconds: float | None = None) -> Probe:
+    def _probe(self, timeout_seconds: float | None = None) -> EngineProbe:
         seconds = timeout_seconds or self.timings.answer_seconds
-        return Probe(self.around.session, self.replica.url, timeout_seconds=seconds)
+        return EngineProbe(self.around.session, self.replica.url, timeout_seconds=seconds)
 
     async def _try_out(self, tokens_max: int, timeout_seconds: float) -> None:
         """Have the work done that the deployment is for. Raises EngineSilent."""

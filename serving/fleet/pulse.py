@@ -3,7 +3,7 @@
 One that makes none and uses processors is at work too: it compiles a kernel or a grammar.
 """
 
-from serving.engine.probe import Vitals
+from serving.engine.probe import EngineHealth
 
 COMPILING_PATIENCE = 3
 """How many times longer an engine may make no token while all that waits, waits for grammars."""
@@ -23,7 +23,7 @@ class Pulse:
     def __init__(self, *, stuck_seconds: float, idle_probe_seconds: float, now: float) -> None:
         self.stuck_seconds = stuck_seconds
         self.idle_probe_seconds = idle_probe_seconds
-        self._last: Vitals | None = None
+        self._last: EngineHealth | None = None
         self._progress_at = now
         self._answered_at = now
         self._cpu_seconds = self._cpu_seconds_then = 0.0
@@ -34,7 +34,7 @@ class Pulse:
         """Take in what the engine has used of processors so far."""
         self._cpu_seconds = cpu_seconds
 
-    def saw(self, vitals: Vitals, now: float) -> None:
+    def saw(self, vitals: EngineHealth, now: float) -> None:
         """Take in the engine's counters."""
         self._answered_at = now
         if self._last is None or _moved(self._last, vitals):
@@ -86,7 +86,7 @@ class Pulse:
         return cpu_seconds > 0 and cpu_seconds >= WORKING_CORES * (now - since)
 
 
-def _moved(before: Vitals, after: Vitals) -> bool:
+def _moved(before: EngineHealth, after: EngineHealth) -> bool:
     """Cache usage moves during a long prefill, when no token counter does."""
     return (before.prompt_tokens, before.generation_tokens, before.cache_usage) != (
         after.prompt_tokens,

@@ -13,8 +13,8 @@ from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord, State
 from serving.contract.slot_shares import EngineLoad
 from serving.contract.text_guard import TextGuard
-from serving.engine.engine import Engine
-from serving.engine.probe import Tried, Vitals
+from serving.engine.adapter import EngineAdapter
+from serving.engine.probe import EngineHealth, ProbeUsage
 from serving.fleet.config import Timings
 from serving.fleet.counted import NOTHING, UNSEEN, Counted
 from serving.fleet.group import Group, find_group
@@ -48,7 +48,7 @@ class Replica:
         self,
         replica_id: str,
         deployment: DeploymentRecord,
-        engine: Engine,
+        engine: EngineAdapter,
         log_file: LogFile,
         around: Surroundings,
         *,
@@ -77,7 +77,7 @@ class Replica:
         self.ready_at: datetime | None = None
         self.ready_until: datetime | None = None
         self.load_seconds: float | None = None
-        self.vitals: Vitals | None = None
+        self.vitals: EngineHealth | None = None
         """As its engine last showed them."""
         self.template_tokens: int | None = None
         self.load_seconds_before = load_seconds_before
@@ -188,13 +188,13 @@ class Replica:
             self.leave()
         return self.group is not None and self.group.is_alive
 
-    def saw(self, vitals: Vitals) -> None:
+    def saw(self, vitals: EngineHealth) -> None:
         """Take in what the engine counted; all probes so far are part of it."""
         self.vitals = vitals
         self.counted = self.counted.saw(vitals, self.probes, datetime.now(UTC))
         self.is_known = True
 
-    def probed(self, made: Tried) -> None:
+    def probed(self, made: ProbeUsage) -> None:
         """Take in a test generation, and have it remembered: nobody else can tell it apart."""
         self.probes = self.probes.plus_probe(made)
         self.around.changed(self)

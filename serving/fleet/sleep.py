@@ -9,7 +9,7 @@ from datetime import datetime
 
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
-from serving.engine.engine import Engine
+from serving.engine.adapter import EngineAdapter
 
 
 class Sleep:
@@ -62,7 +62,7 @@ class Sleep:
 
 
 def asleep_record(
-    deployment: DeploymentRecord, engine: Engine, load_seconds: float | None, since: datetime
+    deployment: DeploymentRecord, engine: EngineAdapter, load_seconds: float | None, since: datetime
 ) -> ReplicaRecord:
     """Return what the feed tells of a deployment that sleeps, under its own id: what it will be
     able to do, and how long it takes to be ready."""

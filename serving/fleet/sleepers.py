@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import structlog
 
 from serving.contract.records import DeploymentRecord
-from serving.engine.engine import Engine
+from serving.engine.adapter import EngineAdapter
 from serving.fleet.feed import ReplicaFeed
 from serving.fleet.replica import Replica
 from serving.fleet.sleep import Sleep, asleep_record
@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 class Sleepers:
     """`load_seconds` are what a deployment's last replica took from start to ready."""
 
-    def __init__(self, feed: ReplicaFeed, engines: Mapping[str, Engine]) -> None:
+    def __init__(self, feed: ReplicaFeed, engines: Mapping[str, EngineAdapter]) -> None:
         self.sleep = Sleep()
         self.load_seconds: dict[str, float] = {}
         self.wake_counts: Counter[str] = Counter()

@@ -10,7 +10,7 @@ from serving.contract.budget import BudgetKind, Period, kind_of, limited_id, per
 from serving.contract.money import format_dollars
 from serving.contract.records import DeploymentRecord
 from serving.contract.units import Tier
-from serving.engine.errors import RequestRefused
+from serving.engine.errors import RequestRejected
 from serving.gateway.dialects.decode import invalid
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.directory import Directory
@@ -169,7 +169,7 @@ class Admission:
         if not able:
             lacking = needs.keys() - ready[0][1].capabilities
             reason = next(reason for feature, reason in needs.items() if feature in lacking)
-            raise job.dialect.refusal(RequestRefused(reason), job)
+            raise job.dialect.refusal(RequestRejected(reason), job)
         # Nobody is woken, or waited for, where another is there.
         return [place for place in able if place[1].has_ready_replica] or able
 

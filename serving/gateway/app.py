@@ -11,7 +11,7 @@ import structlog
 from serving.contract.client_address import Network, UnknownProxy
 from serving.contract.ids import moment_of
 from serving.contract.records import ModelRecord
-from serving.engine.work import Operation
+from serving.engine.request import Operation
 from serving.gateway import cross_origin, models
 from serving.gateway.addresses import nothing_at
 from serving.gateway.admission import Admission, Admitted

@@ -8,17 +8,17 @@ from functools import partial
 import msgspec
 
 from serving.engine.errors import (
-    AnswerBroken,
+    TEXT_BYTES_MAX,
     EngineError,
+    InvalidEngineResponse,
     ReplicaOverloaded,
     ReplicaUnreachable,
-    RequestRefused,
+    RequestRejected,
+    error_of,
 )
-from serving.engine.refusals import TEXT_BYTES_MAX, error_of
-from serving.engine.transport.call import Answer
-from serving.engine.transport.client import Client
-from serving.engine.usage import NO_TOKENS, Tokens
-from serving.engine.work import EngineRequest, write
+from serving.engine.events import NO_TOKENS, TokenUsage
+from serving.engine.http_client import ReplicaClient, ReplicaResponse
+from serving.engine.request import EngineHttpRequest, write
 from serving.gateway.admission import Admitted
 from serving.gateway.conversation import Conversation
 from serving.gateway.counting import count_prompt
@@ -36,7 +36,7 @@ ENGINE_SILENT = frozenset({"first_byte", "gap"})
 class Asked(msgspec.Struct, frozen=True):
     """What every try at one request works with; `observe_gap` hears the time between chunks."""
 
-    client: Client
+    client: ReplicaClient
     finishing: Finishing
     conversation: Conversation
     interrupts: Interrupts
@@ -74,7 +74,7 @@ class Try:
         """Whether the engine has said anything of what it took."""
         return self.relay is not None and self.relay.has_usage
 
-    async def count_prompt(self) -> Tokens | None:
+    async def count_prompt(self) -> TokenUsage | None:
         """Have the replica's tokenizer count the prompt of which its engine said nothing."""
         asked, record = self._asked, self.slot.replica.record
         deployment = deployment_of(asked.admitted.places, self.slot)
@@ -84,16 +84,16 @@ class Try:
             request_id=asked.conversation.request_id,
             connect_seconds=deployment.timeouts.connect_seconds,
         )
-        return None if tokens is None else Tokens(input=tokens)
+        return None if tokens is None else TokenUsage(input=tokens)
 
-    def counted(self) -> Tokens | None:
+    def counted(self) -> TokenUsage | None:
         """Return what the engine has counted so far, if it has."""
         if self.relay is None or not self.relay.has_usage:
             return None
         try:
             asked = self._asked
             return asked.job.bounded(self.relay.tokens, asked.admitted.input_tokens_max)
-        except AnswerBroken:
+        except InvalidEngineResponse:
             return None
 
     async def run(self, on_start: Heard, on_first_token: Heard = _nobody) -> None:
@@ -113,7 +113,7 @@ class Try:
             try:
                 with slot.unanswered:
                     await self._work(on_first_token)
-            except (RequestRefused, ReplicaOverloaded):
+            except (RequestRejected, ReplicaOverloaded):
                 slot.took(NO_TOKENS)
                 raise
             except EngineError as error:
@@ -164,7 +164,7 @@ class Try:
                 first_token = partial(self._first_token, on_first_token)
                 await relay.run(answer, first_token, self.slot.vacate)
 
-    def _new_relay(self, request: EngineRequest, gap_seconds: float) -> Relay:
+    def _new_relay(self, request: EngineHttpRequest, gap_seconds: float) -> Relay:
         asked = self._asked
         return Relay(
             request.reading,
@@ -192,7 +192,7 @@ def _engine_headers(request_id: str, traceparent: str | None) -> dict[str, str]:
     return headers
 
 
-async def _words(answer: Answer) -> bytes:
+async def _words(answer: ReplicaResponse) -> bytes:
     """Return the beginning of what an engine says besides an answer."""
     words = b""
     while len(words) < TEXT_BYTES_MAX and (data := await answer.read()):

@@ -8,18 +8,16 @@ import asyncio
 from dataclasses import replace
 
 from serving.contract.replica import ReplicaRecord
-from serving.engine.counting import (
-    ANSWER_BYTES_MAX,
-    CountRequest,
+from serving.engine.errors import EngineError, InvalidEngineResponse, RequestRejected, error_of
+from serving.engine.http_client import ReplicaClient, ReplicaResponse
+from serving.engine.request import (
+    TOKENIZE_ANSWER_BYTES_MAX,
+    EngineRequest,
+    TokenizeRequest,
     read_count,
     write_count,
     write_counts,
 )
-from serving.engine.errors import AnswerBroken, EngineError, RequestRefused
-from serving.engine.refusals import error_of
-from serving.engine.transport.call import Answer
-from serving.engine.transport.client import Client
-from serving.engine.work import Work
 from serving.gateway.admission import Admission, model_unavailable, ticket_of
 from serving.gateway.conversation import ClientGone, Conversation
 from serving.gateway.dialects.dialect import Counting, Job
@@ -36,9 +34,9 @@ COUNT_SECONDS = 5.0
 
 
 async def count_prompt(
-    client: Client,
+    client: ReplicaClient,
     replica: ReplicaRecord,
-    work: Work,
+    work: EngineRequest,
     *,
     served_name: str,
     request_id: str,
@@ -59,9 +57,9 @@ async def count_prompt(
 
 
 async def _ask(
-    client: Client,
+    client: ReplicaClient,
     replica: ReplicaRecord,
-    request: CountRequest,
+    request: TokenizeRequest,
     request_id: str,
     connect_seconds: float,
 ) -> int:
@@ -82,7 +80,7 @@ async def _ask(
 class Counter:
     """Asks replicas to count."""
 
-    def __init__(self, client: Client, admission: Admission) -> None:
+    def __init__(self, client: ReplicaClient, admission: Admission) -> None:
         self._client = client
         self._admission = admission
 
@@ -112,7 +110,7 @@ class Counter:
             if interrupted.reason == "client_gone":
                 raise ClientGone from None
             raise TimedOut("The model took too long to count.", code="timeout") from None
-        except RequestRefused as refused:
+        except RequestRejected as refused:
             raise dialect.refusal(refused, job) from None
         except PoolError as full:
             raise no_slot(full) from None
@@ -133,11 +131,11 @@ class Counter:
         return await _ask(self._client, replica.record, request, request_id, connect_seconds)
 
 
-async def _whole(answer: Answer) -> bytes:
+async def _whole(answer: ReplicaResponse) -> bytes:
     """Return an answer's body. Raises AnswerBroken when it outgrows its bound."""
     body = bytearray()
     while data := await answer.read():
         body += data
-        if len(body) > ANSWER_BYTES_MAX:
-            raise AnswerBroken("a count is larger than 16 MB")
+        if len(body) > TOKENIZE_ANSWER_BYTES_MAX:
+            raise InvalidEngineResponse("a count is larger than 16 MB")
     return bytes(body)

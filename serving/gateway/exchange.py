@@ -11,13 +11,13 @@ import msgspec
 
 from serving.contract.usage import Outcome, UsageEvent
 from serving.engine.errors import (
-    AnswerBroken,
     EngineError,
+    InvalidEngineResponse,
     ReplicaOverloaded,
-    RequestRefused,
+    RequestRejected,
 )
-from serving.engine.transport.client import Client
-from serving.engine.usage import NO_TOKENS, Tokens
+from serving.engine.events import NO_TOKENS, TokenUsage
+from serving.engine.http_client import ReplicaClient
 from serving.gateway.admission import Admitted, usage_unavailable
 from serving.gateway.attempt import Asked, Try
 from serving.gateway.conversation import Conversation
@@ -48,7 +48,7 @@ TRIES_MAX = 2
 class Means:
     """What every exchange of a gateway works with."""
 
-    client: Client
+    client: ReplicaClient
     finishing: Finishing
     journal: Journal
     metrics: Metrics
@@ -115,7 +115,7 @@ class Exchange:
         except ClientStalled:
             outcome = "client_cancelled"
             self._conversation.cut()
-        except RequestRefused as refusal:
+        except RequestRejected as refusal:
             outcome = "refused_by_engine"
             raise self._job.dialect.refusal(refusal, self._job) from None
         except PoolError as full:
@@ -161,7 +161,7 @@ class Exchange:
                     await self._try_one()
                 self._convict()
                 return
-            except RequestRefused:
+            except RequestRejected:
                 raise
             except EngineError:
                 exhausted = len(self._tries) >= TRIES_MAX or self._conversation.has_begun
@@ -236,7 +236,7 @@ class Exchange:
         timings = self._timings()
         try:
             tokens = await self._tokens(outcome)
-        except AnswerBroken:
+        except InvalidEngineResponse:
             # An engine that cannot count is at fault, whoever ended the request.
             tokens, outcome = NO_TOKENS, "engine_failed"
         if self.reserved is not None:
@@ -267,7 +267,7 @@ class Exchange:
         if error is not None:
             raise error
 
-    def _settle(self, reserved: Reservation, tokens: Tokens) -> None:
+    def _settle(self, reserved: Reservation, tokens: TokenUsage) -> None:
         """Before the end is told: whoever hears it may send its next request elsewhere."""
         if self._is_unmeasured:
             reserved.keep()
@@ -292,7 +292,7 @@ class Exchange:
             return error
         return None
 
-    async def _tokens(self, outcome: Outcome) -> Tokens:
+    async def _tokens(self, outcome: Outcome) -> TokenUsage:
         """Return what the engine says it took, and at most what was asked. Where the client left
         before it said anything, its tokenizer says what the prompt is. Raises AnswerBroken.
         """

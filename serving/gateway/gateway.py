@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
 from serving.config import GatewayConfig
 from serving.contract.client_address import UnknownProxy
-from serving.engine.transport.client import Client
-from serving.engine.transport.tls import open_session
+from serving.engine.http_client import ReplicaClient
+from serving.engine.https_client import HttpsReplicaCall, open_session
 from serving.feed.follower import FeedSource
 from serving.gateway import descriptors, memory
 from serving.gateway.admission import Admission
@@ -94,7 +95,7 @@ class Gateway:
         self.metrics = Metrics()
         self.tracing = open_tracing(config.traces_endpoint, "penstock-gateway")
         self.session = open_session()
-        self.client = Client(self.session)
+        self.client = ReplicaClient(partial(HttpsReplicaCall, self.session))
         self.pressure = Pressure(ALL_TOKENS_MAX)
         self.directory = Directory(config.salt_secret, make_pool=self._make_pool)
         self.shares = Shares(self.directory.live_gateway_count)

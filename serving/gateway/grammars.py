@@ -11,7 +11,7 @@ import structlog
 
 from serving.contract.grammar import GrammarQuestion, GrammarVerdict
 from serving.contract.records import DeploymentRecord
-from serving.engine.work import Grammars
+from serving.engine.request import RequestGrammars
 from serving.gateway.dialects.decode import invalid
 from serving.gateway.errors import BadRequest, Unavailable
 from serving.internal_http import InternalCallError, InternalHttpClient
@@ -42,7 +42,7 @@ class GrammarCheck:
         self._away_until = 0.0
 
     async def check(
-        self, organization_id: str, deployment: DeploymentRecord, grammars: Grammars
+        self, organization_id: str, deployment: DeploymentRecord, grammars: RequestGrammars
     ) -> None:
         """Raise BadRequest naming the field that no engine should be given, or Unavailable."""
         key = (organization_id, deployment.engine, deployment.weights, grammars.digest)
@@ -68,7 +68,7 @@ class GrammarCheck:
                 self.unchecked_count += 1
 
     async def _ask(
-        self, organization_id: str, deployment: DeploymentRecord, grammars: Grammars
+        self, organization_id: str, deployment: DeploymentRecord, grammars: RequestGrammars
     ) -> GrammarVerdict:
         if time.monotonic() < self._away_until:
             return GrammarVerdict("unknown")
@@ -90,5 +90,5 @@ def _not_checked() -> Unavailable:
     )
 
 
-def _bad(grammars: Grammars, verdict: GrammarVerdict, wanted: str) -> BadRequest:
+def _bad(grammars: RequestGrammars, verdict: GrammarVerdict, wanted: str) -> BadRequest:
     return invalid(grammars.params[min(verdict.place, len(grammars.params) - 1)], wanted)

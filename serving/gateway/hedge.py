@@ -13,9 +13,9 @@ import msgspec
 
 from serving.contract.ids import same_moment_id
 from serving.contract.usage import UsageEvent
-from serving.engine.errors import EngineError, RequestRefused
-from serving.engine.usage import NO_TOKENS
-from serving.engine.work import Work
+from serving.engine.errors import EngineError, RequestRejected
+from serving.engine.events import NO_TOKENS
+from serving.engine.request import EngineRequest
 from serving.gateway.attempt import Asked, Try
 from serving.gateway.metrics import Metrics
 from serving.pool.errors import NoSpare
@@ -25,7 +25,7 @@ from serving.usage.journal import Journal
 from serving.usage.meter import Metered, Timings, make_event
 
 
-def may_hedge(ticket: Ticket, work: Work) -> bool:
+def may_hedge(ticket: Ticket, work: EngineRequest) -> bool:
     """Tell whether a request may be worked on twice at once: an urgent one of a single sequence,
     whose first token is seen, and for which no engine has to compile anything."""
     if ticket.tier != "priority" or ticket.width > 1 or work.operation == "embeddings":
@@ -78,7 +78,7 @@ class Hedge:
         except Outrun:
             self._lose(self.first)
             await self._go_on()
-        except RequestRefused:
+        except RequestRejected:
             raise
         except EngineError:
             if not self._second_is_at_work:

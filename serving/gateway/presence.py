@@ -6,7 +6,7 @@ import asyncio
 import structlog
 
 from serving.contract import limits
-from serving.contract.limits import BEAT_SECONDS
+from serving.contract.limits import HEARTBEAT_SECONDS
 from serving.contract.records import GatewayCountRecord
 from serving.internal_http import InternalCallError
 from serving.usage.internal import InternalApi
@@ -34,7 +34,7 @@ class Presence:
                 if self._is_heard:
                     log.warning("presence_not_heard", error=str(error))
                 self._is_heard = False
-            await asyncio.sleep(BEAT_SECONDS)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def leave(self) -> None:
         """Say that the others share what was ours from now on. Raises CallFailed."""

@@ -4,11 +4,10 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from serving.engine.errors import AnswerBroken
-from serving.engine.event import Event
-from serving.engine.reading import ANSWER_BYTES_MAX, Reading
-from serving.engine.transport.call import Answer
-from serving.engine.usage import Tokens
+from serving.engine.errors import InvalidEngineResponse
+from serving.engine.events import EngineEvent, TokenUsage
+from serving.engine.http_client import ReplicaResponse
+from serving.engine.response_parser import ANSWER_BYTES_MAX, ResponseParser
 from serving.gateway.conversation import Conversation
 from serving.gateway.dialects.dialect import Rendering
 from serving.gateway.finishing.finishing import Finished, Finishing
@@ -23,7 +22,7 @@ class Relay:
 
     def __init__(
         self,
-        reading: Reading,
+        reading: ResponseParser,
         rendering: Rendering,
         conversation: Conversation,
         interrupts: Interrupts,
@@ -56,13 +55,13 @@ class Relay:
         return self._finished is not None or self._reading.has_usage
 
     @property
-    def tokens(self) -> Tokens:
+    def tokens(self) -> TokenUsage:
         """What the engine has said so far; at the end, what it took in all."""
         return self._reading.tokens if self._finished is None else self._finished.tokens
 
     async def run(
         self,
-        answer: Answer,
+        answer: ReplicaResponse,
         on_first_token: Callable[[], None],
         on_last_byte: Callable[[], None],
     ) -> None:
@@ -78,7 +77,7 @@ class Relay:
                     unread, beyond = unread[:here], unread[here:]
                     rest.append(beyond)
                     if size > ANSWER_BYTES_MAX:
-                        raise AnswerBroken("the answer is larger than 64 MB")
+                        raise InvalidEngineResponse("the answer is larger than 64 MB")
                 here -= len(unread)
                 while unread:
                     piece, unread = unread[:at_once], unread[at_once:]
@@ -147,7 +146,7 @@ class Relay:
                 self._pass_on(events, time.perf_counter())
                 await asyncio.sleep(0)
 
-    def _pass_on(self, events: list[Event], now: float) -> None:
+    def _pass_on(self, events: list[EngineEvent], now: float) -> None:
         if self._interrupts.is_abandoned:
             if self.has_usage:
                 self._interrupts.client_gone()

@@ -1,5 +1,5 @@
-"""A few worker processes, kept between jobs and replaced when one is lost, and shared fairly: one job of
-each organization at a time, and bounds on who waits."""
+"""A few worker processes, kept between jobs and replaced when one is lost, and shared fairly: one
+job of each organization at a time, and bounds on who waits."""
 
 import asyncio
 import time

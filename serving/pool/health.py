@@ -4,7 +4,7 @@ after how long without a token a second one is asked."""
 import asyncio
 from collections.abc import Callable, Mapping
 
-from serving.engine.usage import Tokens
+from serving.engine.events import TokenUsage
 from serving.pool.hedging import Hedging
 from serving.pool.outliers import Outliers
 from serving.pool.replica import Replica
@@ -57,7 +57,7 @@ class Health:
             self.hedging.times.note(replica_id, ticket.input_tokens, seconds, self._clock())
 
     def note_times(
-        self, replica: Replica, tokens: Tokens, first: float, each: float | None
+        self, replica: Replica, tokens: TokenUsage, first: float, each: float | None
     ) -> None:
         """A first token took so long, and each of those after it; put the replica out, or take it
         back, if that says so."""

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from serving.engine.usage import Tokens
+from serving.engine.events import TokenUsage
 from serving.pool.crowd import Crowd
 from serving.pool.member import Member, Service, Waiter
 from serving.pool.ranking import Ranking
@@ -245,7 +245,7 @@ class Line:
         for member in charged:
             self._charge(member, 0.0)  # Once for all of its requests: its turn may be another now.
 
-    def settle(self, service: Service, tokens: Tokens | None, time_cost: float = 0.0) -> None:
+    def settle(self, service: Service, tokens: TokenUsage | None, time_cost: float = 0.0) -> None:
         """Correct, once, what a request was charged to what it really took: the larger of what its
         tokens cost and of `time_cost`, what its slots did. Of one that nobody counted it stays what
         it was charged: who leaves before the engine says what it made held a slot all the same."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from serving.engine.usage import Tokens
+from serving.engine.events import TokenUsage
 from serving.pool.errors import PoolError
 from serving.pool.replica import Replica
 from serving.pool.ticket import Ticket
@@ -100,7 +100,7 @@ class Service:
     power: float
     began_at: float = 0.0
     vacated_at: float | None = None
-    progress: Callable[[], Tokens | None] | None = None
+    progress: Callable[[], TokenUsage | None] | None = None
     is_settled: bool = False
 
 

@@ -9,7 +9,7 @@ from statistics import median
 
 import structlog
 
-from serving.engine.usage import Tokens
+from serving.engine.events import TokenUsage
 from serving.pool.replica import Replica
 from serving.pool.times import Times, quantile
 
@@ -37,7 +37,7 @@ class Outliers:
         self._each = Times()
         self._looked_at: dict[str, float] = {}
 
-    def note(self, replica_id: str, tokens: Tokens, first: float, each: float | None) -> None:
+    def note(self, replica_id: str, tokens: TokenUsage, first: float, each: float | None) -> None:
         """Take in how long a first token took, and each of those after it, in seconds."""
         now, read = self._clock(), tokens.input - tokens.cached_input
         self._first.note(replica_id, read, first, now)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from serving.contract.tiers import DEFAULT_GUARANTEES, Guarantees
 from serving.contract.units import TIERS, Tier
-from serving.engine.usage import NO_TOKENS, Tokens
+from serving.engine.events import NO_TOKENS, TokenUsage
 from serving.pool.errors import Cause, Overloaded, PoolError, TooManyWaiting
 from serving.pool.line import CHARGE_SECONDS, Bounds, Line, SlotSecondCost
 from serving.pool.member import Service, Waiter
@@ -145,7 +145,7 @@ class FairQueue:
                 queue.leave(waiter)
         return self._begun(self.lines[ticket.tier].serve(waiter))
 
-    def settle(self, service: Service, tokens: Tokens | None) -> None:
+    def settle(self, service: Service, tokens: TokenUsage | None) -> None:
         """Charge what one really took, by its tokens or by its time; None where nobody counted."""
         ticket, now = service.ticket, self._clock()
         if service.is_settled:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from serving.engine.usage import Tokens
+from serving.engine.events import TokenUsage
 from serving.pool.loss import Unanswered
 from serving.pool.replica import Replica
 from serving.pool.ticket import Ticket
@@ -75,7 +75,7 @@ class Slot:
         self.unanswered.answered()
         self._place = self.pool.vacate(self._place)
 
-    def took(self, tokens: Tokens | None) -> None:
+    def took(self, tokens: TokenUsage | None) -> None:
         """Say at the end what the request took; of one that nobody counted, None."""
         self.pool.queue.settle(self.service, tokens)
         if self._first_at is not None and tokens is not None and tokens.input:
@@ -100,7 +100,7 @@ class Slot:
         if self._first_at is None and late is not None and seconds >= late:
             self.pool.health.note_first(self.replica, self.ticket, seconds)
             # As if all of the prompt had to be read: how much of it was cached is not known.
-            self._note_times(Tokens(self.ticket.input_tokens), seconds)
+            self._note_times(TokenUsage(self.ticket.input_tokens), seconds)
 
     def broke(self, *, is_at_fault: bool = False) -> None:
         """The replica failed, broke off or fell silent. What began before an incident that is
@@ -115,7 +115,7 @@ class Slot:
         """What broke the replica was served by another: it was the replica's fault."""
         self.pool.health.convict(self.replica, self.ticket.fingerprint)
 
-    def _note_times(self, tokens: Tokens, first: float) -> None:
+    def _note_times(self, tokens: TokenUsage, first: float) -> None:
         """Say how long the first token took, and each of those after it."""
         if self.service.began_at < self.replica.slow_until:
             return  # It says nothing of how the replica fares since it was put out.

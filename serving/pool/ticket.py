@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from serving.contract.price import MeterPrices
 from serving.contract.units import Tier
-from serving.engine.usage import Tokens
+from serving.engine.events import TokenUsage
 from serving.pool.prefixes import Blocks
 from serving.pool.suspicion import Fingerprint
 
@@ -26,7 +26,7 @@ class Rates:
             meters.output_nanos / meters.input_nanos,
         )
 
-    def cost(self, tokens: Tokens) -> float:
+    def cost(self, tokens: TokenUsage) -> float:
         """Return what tokens weigh together."""
         uncached = tokens.input - tokens.cached_input
         return uncached + tokens.cached_input * self.cached_input + tokens.output * self.output

@@ -8,7 +8,7 @@ import msgspec
 from serving.contract.price import RATING, band_of, charge
 from serving.contract.records import PriceRecord
 from serving.contract.usage import BILLABLE, LeaseCharge, Outcome, UsageEvent
-from serving.engine.usage import NO_TOKENS, Tokens
+from serving.engine.events import NO_TOKENS, TokenUsage
 
 
 @dataclass(slots=True)
@@ -36,12 +36,12 @@ class Metered(msgspec.Struct, frozen=True):
     streamed: bool
     client_request_id: str | None
 
-    def price(self, tokens: Tokens) -> PriceRecord:
+    def price(self, tokens: TokenUsage) -> PriceRecord:
         """Return the band that so many input tokens fall into."""
         return band_of(self.schedule, tokens.input)
 
 
-def price_of(metered: Metered, tokens: Tokens, outcome: Outcome) -> int:
+def price_of(metered: Metered, tokens: TokenUsage, outcome: Outcome) -> int:
     """Return the charge in nanos: nothing unless the outcome is billable."""
     if outcome not in BILLABLE:
         return 0
@@ -59,7 +59,7 @@ def make_event(
     *,
     outcome: Outcome,
     replica_id: str | None = None,
-    tokens: Tokens = NO_TOKENS,
+    tokens: TokenUsage = NO_TOKENS,
     timings: Timings | None = None,
     charges: tuple[LeaseCharge, ...] = (),
 ) -> UsageEvent:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-from serving.engine.simulated.cache import PrefixCache
 from serving.engine.simulated.request import read_chat
+from serving.engine.simulated.tokens import SimulatedPrefixCache
 from tests.benchmarks.mock import MODEL
 
 WORDS = ("gate", "water", "measured", "pipe", "valve", "turbine", "head", "spill", "penstock")
@@ -104,7 +104,7 @@ class Spared:
     def __init__(self, *, block_size: int, context_tokens: int) -> None:
         self.cached_tokens = 0
         self._context_tokens = context_tokens
-        self._cache = PrefixCache(block_size=block_size, capacity=2**62)
+        self._cache = SimulatedPrefixCache(block_size=block_size, capacity=2**62)
 
     def note(self, turn: Turn) -> None:
         """Take in a turn."""

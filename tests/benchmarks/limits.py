@@ -16,8 +16,8 @@ import aiohttp
 import msgspec
 
 from serving.contract.records import RateLimitSettings
-from serving.engine.simulated.server import Server
-from serving.engine.simulated.settings import Settings
+from serving.engine.simulated.server import SimulatedServer
+from serving.engine.simulated.settings import SimulatorSettings
 from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.plan import Plan
 from tests.benchmarks.process import free_port
@@ -249,7 +249,9 @@ async def _alternately(
 async def _stage(folder: Path) -> AsyncIterator[Stage]:
     control, redis = FakeControl(), RedisServer(folder)
     control.counts_gateways = True
-    engine = Server(Settings(models=("var_demo",), port=0, context_tokens=512, slots=256))
+    engine = SimulatedServer(
+        SimulatorSettings(models=("var_demo",), port=0, context_tokens=512, slots=256)
+    )
     async with AsyncExitStack() as running:
         redis.start()
         running.callback(redis.stop)

@@ -4,6 +4,7 @@
 engine client. Bytes come and go: no key, no bounds, no parsing, no money, no journal.
 """
 
+from functools import partial
 from typing import Annotated, Any
 
 import aiohttp
@@ -11,7 +12,8 @@ import typer
 import uvicorn
 import uvloop
 
-from serving.engine.transport.client import Client
+from serving.engine.http_client import ReplicaClient
+from serving.engine.https_client import HttpsReplicaCall
 from serving.gateway.__main__ import relieve_collector
 
 CONNECT_SECONDS = 5.0
@@ -20,7 +22,7 @@ CONNECT_SECONDS = 5.0
 class NullRelay:
     """Posts each body to the engine, and sends its answer back as it comes."""
 
-    def __init__(self, client: Client, engine_url: str) -> None:
+    def __init__(self, client: ReplicaClient, engine_url: str) -> None:
         self._client = client
         self._engine_url = engine_url
 
@@ -53,7 +55,7 @@ async def _answer(send: Any, body: bytes) -> None:
 async def serve(port: int, engine_url: str) -> None:
     """Serve until killed."""
     async with aiohttp.ClientSession() as session:
-        app = NullRelay(Client(session), engine_url)
+        app = NullRelay(ReplicaClient(partial(HttpsReplicaCall, session)), engine_url)
         relieve_collector()
         config = uvicorn.Config(
             app,

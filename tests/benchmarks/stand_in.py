@@ -30,7 +30,7 @@ from serving.contract.replica import ReplicaRecord
 from serving.contract.slot_shares import DemandReport
 from serving.contract.units import TIERS
 from serving.contract.usage import UsageBatch, UsageEvent, UsageReceipt
-from serving.engine.simulated.adapter import Simulated
+from serving.engine.simulated.adapter import SimulatedAdapter
 from serving.fleet.grammars import Grammars
 from serving.fleet.shares import SlotShares
 from tests.benchmarks.mock import MODEL
@@ -183,7 +183,7 @@ def granted(ask: LeaseAsk) -> LeaseGrant:
     )
 
 
-class Judged(Simulated):
+class Judged(SimulatedAdapter):
     """The simulated engine, with a compiler that takes as long as a schema says."""
 
     def grammar_judge(self, deployment: records.DeploymentRecord) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from serving.contract.records import Task
-from serving.engine.vllm import Vllm, installed_device
+from serving.engine.vllm import VllmAdapter, installed_device
 from tests.benchmarks import stand_in, wrk
 from tests.benchmarks.contest import bodies
 from tests.benchmarks.engine_counters import Window
@@ -131,7 +131,7 @@ def vllm(plan: Plan, weights: Path, task: Task = "generate") -> Iterator[Target]
     """Run vLLM as the fleet starts it, on cores of its own."""
     port, cores = free_port(), plan.split.others
     deployment = stand_in.deployment(str(weights.resolve()), slots=STREAMS, task=task)
-    engine = Vllm(installed_device(), cpu_threads=max(len(cores) - 1, 1))
+    engine = VllmAdapter(installed_device(), cpu_threads=max(len(cores) - 1, 1))
     launch = engine.launch(deployment, port=port)
     with running(
         "vllm", launch.command, folder=plan.folder, cores=cores, env=launch.environment

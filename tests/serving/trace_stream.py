@@ -26,7 +26,7 @@ from typing import Any
 import structlog
 
 import serving
-from serving.engine.transport import connections
+from serving.engine import http_client
 from serving.gateway import interrupts
 from serving.gateway.__main__ import listener
 from serving.gateway.gateway import build
@@ -51,7 +51,7 @@ LONG_SECONDS = 3_600.0
 TIMERS = (
     (writer, "BEHIND_SECONDS"),
     (interrupts, "LOOK_SECONDS"),
-    (connections, "IDLE_SECONDS"),
+    (http_client, "IDLE_SECONDS"),
 )
 """Waits that end within a request on a slow machine only, and then cause calls."""
 is_for_client: ContextVar[bool] = ContextVar("is_for_client", default=False)

@@ -13,7 +13,7 @@ from control.feed.selectors import last_record
 from control.feed.services import FeedRecord, publish
 from serving.contract.codec import encode
 from serving.contract.credential import ServiceIdentity
-from serving.contract.limits import MISSED_SECONDS
+from serving.contract.limits import HEARTBEAT_MISSED_SECONDS
 from serving.contract.records import GatewayCountRecord
 
 log = structlog.get_logger(__name__)
@@ -53,7 +53,9 @@ def record_heartbeat(*, gateway_id: str, is_leaving: bool, now: datetime) -> int
         GatewayHeartbeat.objects.filter(gateway_id=gateway_id).delete()
     else:
         GatewayHeartbeat.objects.update_or_create(gateway_id=gateway_id, defaults={"seen_at": now})
-    GatewayHeartbeat.objects.filter(seen_at__lt=now - timedelta(seconds=MISSED_SECONDS)).delete()
+    GatewayHeartbeat.objects.filter(
+        seen_at__lt=now - timedelta(seconds=HEARTBEAT_MISSED_SECONDS)
+    ).delete()
     count = GatewayHeartbeat.objects.count()
     record = GatewayCountRecord(count)
     if last_record("fleet_size", "all") != encode(record).decode():

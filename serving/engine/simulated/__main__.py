@@ -10,14 +10,13 @@ from collections.abc import Sequence
 
 import uvloop
 
-from serving.engine.simulated.faults import Fault, parse_fault
-from serving.engine.simulated.server import Server
-from serving.engine.simulated.settings import Settings
+from serving.engine.simulated.server import SimulatedServer
+from serving.engine.simulated.settings import Fault, SimulatorSettings, parse_fault
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line's grammar."""
-    default = Settings()
+    default = SimulatorSettings()
     grammar = argparse.ArgumentParser(
         prog="python -m serving.engine.simulated",
         description="A simulated engine that speaks vLLM's HTTP. Unpaced by default.",
@@ -48,14 +47,14 @@ def parser() -> argparse.ArgumentParser:
     return grammar
 
 
-def read(arguments: Sequence[str]) -> tuple[Settings, list[Fault]]:
+def read(arguments: Sequence[str]) -> tuple[SimulatorSettings, list[Fault]]:
     """Read the command line. Raises ValueError that names a bad value."""
     given = vars(parser().parse_args(arguments))
     faults = [parse_fault(text) for text in given.pop("faults")]
-    return Settings(**given | {"models": tuple(given["models"])}), faults
+    return SimulatorSettings(**given | {"models": tuple(given["models"])}), faults
 
 
-async def serve(settings: Settings, faults: list[Fault]) -> None:
+async def serve(settings: SimulatorSettings, faults: list[Fault]) -> None:
     """Load, listen, and serve until SIGTERM or SIGINT."""
     _say(f"loading for {settings.load_seconds:g} s")
     stopping = asyncio.Event()
@@ -65,7 +64,7 @@ async def serve(settings: Settings, faults: list[Fault]) -> None:
         async with asyncio.timeout(settings.load_seconds or 0.001):
             await stopping.wait()
         return
-    server = Server(settings, faults)
+    server = SimulatedServer(settings, faults)
     await server.start()
     _say(f"listening on http://{settings.host}:{server.port} as {', '.join(settings.models)}")
     await stopping.wait()

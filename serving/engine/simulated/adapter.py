@@ -6,17 +6,17 @@ from serving.contract.prompt import BYTE_TOKENS
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import FEATURES, NO_PREFIX_CACHE, STRUCTURAL_TAG
 from serving.contract.text_guard import TextGuard
-from serving.engine.engine import EMBEDS, SPOKEN, Launch
+from serving.engine.adapter import EMBEDS, SPOKEN, LaunchSpec
 
 MEMORY_BYTES = 128 * 1024**2
 
 
-class Simulated:
+class SimulatedAdapter:
     """The simulated engine; the deployment's `engine_arguments` set its speed and its faults."""
 
     name = "simulated"
 
-    def launch(self, deployment: DeploymentRecord, *, port: int) -> Launch:
+    def launch(self, deployment: DeploymentRecord, *, port: int) -> LaunchSpec:
         """Return the process that serves the deployment on loopback."""
         command = (
             *(sys.executable, "-m", "serving.engine.simulated"),
@@ -27,7 +27,7 @@ class Simulated:
             *("--port", str(port)),
         )
         # It has no control tokens.
-        return Launch(command, memory_bytes=MEMORY_BYTES, text_guard=TextGuard())
+        return LaunchSpec(command, memory_bytes=MEMORY_BYTES, text_guard=TextGuard())
 
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
         """Return what the simulation speaks; features are asked of it as of vLLM."""

@@ -14,16 +14,15 @@ from msgspec import Meta
 
 from serving.contract.codec import NOT_JSON
 from serving.engine.simulated import tokens
-from serving.engine.simulated.engine import Run
-from serving.engine.simulated.plan import Plan
-from serving.engine.simulated.request import Refusal, Work, served_model
-from serving.engine.simulated.settings import Settings
+from serving.engine.simulated.engine import AnswerPlan, GenerationRun
+from serving.engine.simulated.request import SimulatedRejection, SimulatedRequest, served_model
+from serving.engine.simulated.settings import SimulatorSettings
 
 NOISE_NUMBERS = 65_536
 _encode = msgspec.json.encode
 
 
-class EmbeddingBody(msgspec.Struct, frozen=True):
+class SimulatedEmbeddingBody(msgspec.Struct, frozen=True):
     """The body of `/v1/embeddings`."""
 
     input: str | Annotated[list[int | str | list[int]], Meta(min_length=1)]
@@ -32,11 +31,11 @@ class EmbeddingBody(msgspec.Struct, frozen=True):
     dimensions: int | None = None
 
 
-_decode = msgspec.json.Decoder(EmbeddingBody).decode
+_decode = msgspec.json.Decoder(SimulatedEmbeddingBody).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EmbeddingBatch:
     """Some prompts to make vectors of, each of so many `dimensions`."""
 
     model: str
@@ -49,9 +48,9 @@ class Batch:
         """Return the tokens of all of them."""
         return sum(map(tokens.count_of, self.prompts))
 
-    def run(self) -> Run:
+    def run(self) -> GenerationRun:
         """Return the work for an engine: all prompts are read, and nothing is said."""
-        work = Work(
+        work = SimulatedRequest(
             model=self.model,
             prompt=b"",
             prompt_tokens=self.prompt_tokens,
@@ -66,20 +65,20 @@ class Batch:
             include_usage=False,
             continuous_usage=False,
         )
-        plans = [Plan([], "stop") for _ in self.prompts]
-        return Run(work, plans, cached_tokens=0, hit_tokens=0, block_size=1)
+        plans = [AnswerPlan([], "stop") for _ in self.prompts]
+        return GenerationRun(work, plans, cached_tokens=0, hit_tokens=0, block_size=1)
 
 
-def read_batch(data: bytes, settings: Settings) -> Batch:
+def read_batch(data: bytes, settings: SimulatorSettings) -> EmbeddingBatch:
     """Parse a body. Raises Refusal."""
     try:
         body = _decode(data)
     except NOT_JSON as error:
-        raise Refusal(str(error), param=None) from error
+        raise SimulatedRejection(str(error), param=None) from error
     prompts = _prompts(body.input)
     for prompt in prompts:
         _check_length(tokens.count_of(prompt), settings.context_tokens)
-    return Batch(
+    return EmbeddingBatch(
         model=served_model(body.model, settings.models),
         prompts=prompts,
         dimensions=_dimensions(body.dimensions, settings.dimensions),
@@ -107,20 +106,20 @@ def _check_length(prompt_tokens: int, context_tokens: int) -> None:
             f" contains at least {context_tokens + 1} input tokens, which exceeds this limit even"
             " without any output tokens. Please reduce the length of the input prompt."
         )
-        raise Refusal(message, param="input_tokens")
+        raise SimulatedRejection(message, param="input_tokens")
 
 
 def _dimensions(asked: int | None, most: int) -> int:
     if asked is not None and not 1 <= asked <= most:
         message = f"Model only supports dimensions in range [1, {most}], got {asked}."
-        raise Refusal(message, param=None)
+        raise SimulatedRejection(message, param=None)
     return asked or most
 
 
-class BatchWire:
+class EmbeddingWireFormat:
     """Words one batch's answer."""
 
-    def __init__(self, batch: Batch, request_id: str, *, seed: int) -> None:
+    def __init__(self, batch: EmbeddingBatch, request_id: str, *, seed: int) -> None:
         self._batch = batch
         self._id = f"embd-{request_id}"
         self._seed = seed

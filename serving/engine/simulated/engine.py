@@ -1,20 +1,72 @@
-"""The modelled engine: slots, a queue, prefill at a rate, one token a step for all that run."""
+"""A simulated engine's slots, its prefill and its decoding."""
 
 import asyncio
 from collections import Counter, deque
+from dataclasses import dataclass
 from typing import Protocol
 
-from serving.engine.simulated.cache import PrefixCache
-from serving.engine.simulated.plan import Plan, plan_choice
-from serving.engine.simulated.request import Work
-from serving.engine.simulated.settings import Settings
-from serving.engine.simulated.tokens import Vocabulary
+from serving.engine.simulated.request import SimulatedFunction, SimulatedRequest, arguments_of
+from serving.engine.simulated.settings import SimulatorSettings
+from serving.engine.simulated.tokens import SimulatedPrefixCache, Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPlan:
+    """One piece of text per generated token; the end-of-text token's piece is empty.
+
+    Where a function is `called`, the pieces are its arguments.
+    """
+
+    pieces: list[str]
+    finish_reason: str
+    stop_reason: str | None = None
+    called: str | None = None
+
+
+def plan_choice(
+    work: SimulatedRequest, choice: int, vocabulary: Vocabulary, mean_tokens: int
+) -> AnswerPlan:
+    """Return what choice number `choice` says: to its own end, the limit, or a stop string."""
+    answer = vocabulary.answer(work.prompt, salt=work.seed * 131 + choice, mean_tokens=mean_tokens)
+    if work.called is not None:
+        return _call(work.called, [vocabulary.word(answer, index) for index in range(8)], work)
+    ends_itself = not work.ignore_eos and answer.length < work.max_tokens
+    count = answer.length if ends_itself else work.max_tokens
+    pieces = [vocabulary.word(answer, index) for index in range(count)]
+    if work.stop and (cut := _cut(pieces, work.stop)):
+        return cut
+    if ends_itself:
+        return AnswerPlan([*pieces, ""], "stop")
+    return AnswerPlan(pieces, "length")
+
+
+def _call(function: SimulatedFunction, words: list[str], work: SimulatedRequest) -> AnswerPlan:
+    pieces = [*arguments_of(function, words), ""]
+    finish_reason = "tool_calls" if len(pieces) <= work.max_tokens else "length"
+    return AnswerPlan(pieces[: work.max_tokens], finish_reason, called=function.name)
+
+
+def _cut(pieces: list[str], stops: tuple[str, ...]) -> AnswerPlan | None:
+    text = "".join(pieces)
+    found = [(text.find(stop), stop) for stop in stops if stop and stop in text]
+    if not found:
+        return None
+    start, stop = min(found)
+    kept: list[str] = []
+    position = 0
+    for piece in pieces:
+        kept.append(piece[: max(0, start - position)])
+        position += len(piece)
+        if position >= start + len(stop):
+            break
+    return AnswerPlan(kept, "stop", stop)
+
 
 IDLE_STEP_SECONDS = 0.001
 """The step where only prefill is paced."""
 
 
-class Outlet(Protocol):
+class TokenSink(Protocol):
     """Where a run's tokens go; one that wants no single tokens is told of the end only."""
 
     @property
@@ -33,7 +85,7 @@ class Outlet(Protocol):
         """Every choice has ended."""
 
 
-class Run:
+class GenerationRun:
     """One request at work; its choices advance together. A stalled run keeps its slots.
 
     `cached_tokens` is what the answer says of the cache, `hit_tokens` what all choices found.
@@ -41,8 +93,8 @@ class Run:
 
     def __init__(
         self,
-        work: Work,
-        plans: list[Plan],
+        work: SimulatedRequest,
+        plans: list[AnswerPlan],
         *,
         cached_tokens: int,
         hit_tokens: int,
@@ -67,14 +119,16 @@ class Run:
 class SimulatedEngine:
     """Runs requests in slots. `is_frozen` stops all progress, `is_dead` refuses all work."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SimulatorSettings) -> None:
         self.settings = settings
         self.vocabulary = Vocabulary(settings.seed)
-        self.cache = PrefixCache(block_size=settings.block_size, capacity=settings.cache_blocks)
+        self.cache = SimulatedPrefixCache(
+            block_size=settings.block_size, capacity=settings.cache_blocks
+        )
         self.counts: Counter[str] = Counter()
         self.finished: Counter[str] = Counter()
-        self.running: dict[Run, Outlet] = {}
-        self.waiting: deque[tuple[Run, Outlet]] = deque()
+        self.running: dict[GenerationRun, TokenSink] = {}
+        self.waiting: deque[tuple[GenerationRun, TokenSink]] = deque()
         self.sequences_max = 0
         """The most that it was ever given at once, those included that it made wait."""
         self.is_frozen = False
@@ -87,7 +141,7 @@ class SimulatedEngine:
         """Return the slots that running requests hold, one a choice."""
         return sum(run.work.choices for run in self.running)
 
-    def prepare(self, work: Work) -> Run:
+    def prepare(self, work: SimulatedRequest) -> GenerationRun:
         """Return a run for a request, and count its look-up in the prefix cache."""
         mean = self.settings.output_tokens
         plans = [plan_choice(work, i, self.vocabulary, mean) for i in range(work.choices)]
@@ -96,7 +150,7 @@ class SimulatedEngine:
         self.counts["prefix_cache_hits"] += sum(cached)
         # As vLLM tells it: a stream names what its first choice found, a whole answer its last.
         told = cached[0] if work.is_stream else cached[-1]
-        return Run(
+        return GenerationRun(
             work,
             plans,
             cached_tokens=told,
@@ -104,14 +158,14 @@ class SimulatedEngine:
             block_size=self.settings.block_size,
         )
 
-    def submit(self, run: Run, outlet: Outlet) -> None:
+    def submit(self, run: GenerationRun, outlet: TokenSink) -> None:
         """Queue a run; without pacing, and with a free slot, it is over when this returns."""
         self.waiting.append((run, outlet))
         given = self.slots_used + sum(waiter.work.choices for waiter, _ in self.waiting)
         self.sequences_max = max(self.sequences_max, given)
         self._admit()
 
-    def cancel(self, run: Run) -> None:
+    def cancel(self, run: GenerationRun) -> None:
         """Abort a run: no further token of it is made."""
         was_known = self.running.pop(run, None) is not None
         for entry in [entry for entry in self.waiting if entry[0] is run]:
@@ -126,7 +180,7 @@ class SimulatedEngine:
         self.is_frozen = frozen
         self._schedule()
 
-    def resume(self, run: Run) -> None:
+    def resume(self, run: GenerationRun) -> None:
         """Let a stalled run go on."""
         run.is_stalled = False
         outlet = self.running.get(run)
@@ -141,7 +195,7 @@ class SimulatedEngine:
             self._start(*self.waiting.popleft())
         self._schedule()
 
-    def _start(self, run: Run, outlet: Outlet) -> None:
+    def _start(self, run: GenerationRun, outlet: TokenSink) -> None:
         self.running[run] = outlet
         if not self.settings.is_paced:
             if not self.is_frozen:
@@ -168,7 +222,7 @@ class SimulatedEngine:
                     self._advance(run, outlet)
         self._admit()
 
-    def _advance(self, run: Run, outlet: Outlet) -> None:
+    def _advance(self, run: GenerationRun, outlet: TokenSink) -> None:
         """Make one token of each choice, or all of them at once without an ITL."""
         if run.position == 0:
             self.counts["prompt_tokens"] += run.work.prompt_tokens * run.work.choices
@@ -185,12 +239,12 @@ class SimulatedEngine:
         if run in self.running and run.position >= run.length:
             self._end(run, outlet)
 
-    def _make_all(self, run: Run) -> None:
+    def _make_all(self, run: GenerationRun) -> None:
         made = run.generated_tokens
         run.position = run.length
         self.counts["generation_tokens"] += run.generated_tokens - made
 
-    def _make_token(self, run: Run, outlet: Outlet) -> None:
+    def _make_token(self, run: GenerationRun, outlet: TokenSink) -> None:
         index = run.position
         run.position += 1
         for choice, plan in enumerate(run.plans):
@@ -198,7 +252,7 @@ class SimulatedEngine:
                 self.counts["generation_tokens"] += 1
                 outlet.token(choice, index)
 
-    def _end(self, run: Run, outlet: Outlet) -> None:
+    def _end(self, run: GenerationRun, outlet: TokenSink) -> None:
         del self.running[run]
         for plan in run.plans:
             # To vLLM's counters, as to its core, a call ends like any text.

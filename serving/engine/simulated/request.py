@@ -1,4 +1,4 @@
-"""The request bodies that the simulated engine reads; like vLLM it ignores fields it lacks."""
+"""The bodies that a simulated engine reads, with their tools."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
@@ -8,12 +8,85 @@ from msgspec import Meta
 
 from serving.contract.codec import NOT_JSON
 from serving.engine.simulated import tokens
-from serving.engine.simulated.tools import Call, Function, NamedTool, Tool, chosen, prompt_text
+
+PIECE_CHARACTERS = 4
+"""What one token writes of the arguments."""
+
+
+class CalledFunction(msgspec.Struct, frozen=True):
+    """A function's name, and the arguments where it was called."""
+
+    name: str
+    arguments: str | None = None
+
+
+class SimulatedCall(msgspec.Struct, frozen=True):
+    """A call in the history; like vLLM's templates it wants its type said."""
+
+    function: CalledFunction
+    type: Literal["function"]
+
+
+class SimulatedFunction(msgspec.Struct, frozen=True):
+    """A function that may be called."""
+
+    name: str
+    parameters: dict[str, Any] | None = None
+
+
+class SimulatedTool(msgspec.Struct, frozen=True):
+    """A tool."""
+
+    function: SimulatedFunction
+    type: Literal["function"]
+
+
+class SimulatedToolChoice(msgspec.Struct, frozen=True):
+    """The choice of one tool."""
+
+    function: CalledFunction
+    type: Literal["function"]
+
+
+def chosen(
+    tools: list[SimulatedTool] | None,
+    choice: str | SimulatedToolChoice | None,
+    *,
+    was_answered: bool,
+) -> SimulatedFunction | None:
+    """Return the function to call, if one is."""
+    if not tools or choice == "none":
+        return None
+    if isinstance(choice, SimulatedToolChoice):
+        return next((t.function for t in tools if t.function.name == choice.function.name), None)
+    return None if was_answered and choice != "required" else tools[0].function
+
+
+def prompt_text(tools: list[SimulatedTool] | None) -> str:
+    """Return what a template would write of the tools."""
+    return msgspec.json.encode(tools).decode() if tools else ""
+
+
+def arguments_of(function: SimulatedFunction, words: list[str]) -> list[str]:
+    """Return a call's arguments as JSON in pieces, one a token; `words` make the texts."""
+    properties = (function.parameters or {}).get("properties", {})
+    made = {
+        name: _value(schema, words[place % len(words)].strip())
+        for place, (name, schema) in enumerate(properties.items())
+    }
+    text = msgspec.json.encode(made).decode()
+    return [text[at : at + PIECE_CHARACTERS] for at in range(0, len(text), PIECE_CHARACTERS)]
+
+
+def _value(schema: Any, word: str) -> object:
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    return {"integer": len(word), "number": len(word), "boolean": True}.get(str(kind), word)
+
 
 Positive = Annotated[int, Meta(ge=1)]
 
 
-class Refusal(Exception):
+class SimulatedRejection(Exception):
     """A request that vLLM would refuse; carries the HTTP status and the error's type and field."""
 
     def __init__(
@@ -25,7 +98,7 @@ class Refusal(Exception):
         self.param = param
 
 
-class StreamOptions(msgspec.Struct, frozen=True):
+class SimulatedStreamOptions(msgspec.Struct, frozen=True):
     """Which usage a stream carries."""
 
     include_usage: bool | None = True
@@ -37,7 +110,7 @@ class _Sampling(msgspec.Struct, frozen=True, kw_only=True):
     n: Positive | None = None
     stop: str | list[str] | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: SimulatedStreamOptions | None = None
     stream_interval: Positive | None = None
     seed: int | None = None
     ignore_eos: bool = False
@@ -45,12 +118,12 @@ class _Sampling(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: Positive | None = None
 
 
-class Message(msgspec.Struct, frozen=True):
+class SimulatedMessage(msgspec.Struct, frozen=True):
     """One turn of a chat; content may be parts, of which the text ones count."""
 
     role: str
     content: str | list[dict[str, Any]] | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: list[SimulatedCall] | None = None
 
     @property
     def text(self) -> str:
@@ -65,10 +138,10 @@ class Message(msgspec.Struct, frozen=True):
 class ChatBody(_Sampling, frozen=True, kw_only=True):
     """The body of `/v1/chat/completions`."""
 
-    messages: Annotated[list[Message], Meta(min_length=1)]
+    messages: Annotated[list[SimulatedMessage], Meta(min_length=1)]
     max_completion_tokens: Positive | None = None
-    tools: list[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tools: list[SimulatedTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | SimulatedToolChoice | None = None
 
 
 class CompletionBody(_Sampling, frozen=True, kw_only=True):
@@ -82,7 +155,7 @@ class _TextBody(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class SimulatedRequest:
     """A request in the engine's terms; `max_tokens` is what the context leaves at most."""
 
     model: str
@@ -99,7 +172,7 @@ class Work:
     include_usage: bool
     continuous_usage: bool
     stream_interval: int = 1
-    called: Function | None = None
+    called: SimulatedFunction | None = None
     """The function that the answer calls."""
 
 
@@ -109,7 +182,7 @@ _TEXT = msgspec.json.Decoder(_TextBody)
 COMPLETION_TOKENS_DEFAULT = 16
 
 
-def read_chat(data: bytes, models: tuple[str, ...], context_tokens: int) -> Work:
+def read_chat(data: bytes, models: tuple[str, ...], context_tokens: int) -> SimulatedRequest:
     """Parse a chat body. Raises Refusal."""
     body = _decode(_CHAT, data)
     wanted = body.max_completion_tokens
@@ -140,7 +213,7 @@ def count_tokens(data: bytes) -> int:
     return tokens.count_of(prompt_of_chat(_decode(_CHAT, data)))
 
 
-def read_completion(data: bytes, models: tuple[str, ...], context_tokens: int) -> Work:
+def read_completion(data: bytes, models: tuple[str, ...], context_tokens: int) -> SimulatedRequest:
     """Parse a completion body; one prompt only. Raises Refusal."""
     body = _decode(_COMPLETION, data)
     wanted = COMPLETION_TOKENS_DEFAULT if body.max_tokens is None else body.max_tokens
@@ -151,7 +224,7 @@ def _decode(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
     try:
         return decoder.decode(data)
     except NOT_JSON as error:
-        raise Refusal(str(error), param=None) from error
+        raise SimulatedRejection(str(error), param=None) from error
 
 
 def _prompt(prompt: str | list[int | str]) -> bytes:
@@ -162,7 +235,7 @@ def _prompt(prompt: str | list[int | str]) -> bytes:
         return tokens.prompt_of_ids(ids)
     if len(prompt) == 1:
         return tokens.prompt_of_text(str(prompt[0]))
-    raise Refusal("The simulated engine takes one prompt a request.", param="prompt")
+    raise SimulatedRejection("The simulated engine takes one prompt a request.", param="prompt")
 
 
 def _work(
@@ -173,15 +246,17 @@ def _work(
     context_tokens: int,
     *,
     is_chat: bool,
-) -> Work:
+) -> SimulatedRequest:
     model = served_model(body.model, models)
     prompt_tokens = tokens.count_of(prompt)
     left = context_tokens - prompt_tokens
     if left < 1 or (wanted or 0) > left:
-        raise Refusal(_too_long(context_tokens, prompt_tokens, wanted), param="input_tokens")
+        raise SimulatedRejection(
+            _too_long(context_tokens, prompt_tokens, wanted), param="input_tokens"
+        )
     options = body.stream_options if body.stream else None
     include_usage = bool(options and options.include_usage)
-    return Work(
+    return SimulatedRequest(
         model=model,
         prompt=prompt,
         prompt_tokens=prompt_tokens,
@@ -204,7 +279,7 @@ def served_model(asked: str | None, models: tuple[str, ...]) -> str:
     model = asked or models[0]
     if model not in models:
         message = f"The model `{model}` does not exist."
-        raise Refusal(message, status=404, kind="NotFoundError", param="model")
+        raise SimulatedRejection(message, status=404, kind="NotFoundError", param="model")
     return model
 
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from serving.engine.simulated.engine import Run
-from serving.engine.simulated.plan import Plan
+from serving.engine.simulated.engine import AnswerPlan, GenerationRun
 
 FINGERPRINT = "simulated-0.32.0"
 ENGINE_DIED = "EngineCore encountered an issue. See stack trace (above) for the root cause."
@@ -52,10 +51,10 @@ def count_body(count: int, *, context_tokens: int) -> bytes:
     )
 
 
-class Wire:
+class VllmWireFormat:
     """Words one run's answer. The parts of a chunk that never change are encoded once."""
 
-    def __init__(self, run: Run, request_id: str) -> None:
+    def __init__(self, run: GenerationRun, request_id: str) -> None:
         work = run.work
         self.run = run
         self.created = int(time.time())
@@ -142,7 +141,7 @@ class Wire:
         head = self._usage_head + b',"total_tokens":%d,"completion_tokens":%d' % counts
         return head + details
 
-    def _finish(self, plan: Plan) -> bytes:
+    def _finish(self, plan: AnswerPlan) -> bytes:
         reasons = (plan.finish_reason.encode(), _encode(plan.stop_reason))
         return b'"finish_reason":"%b","stop_reason":%b%b}' % (*reasons, self._token_ids)
 
@@ -161,7 +160,7 @@ class Wire:
     def _call_id(self, choice: int) -> str:
         return f"chatcmpl-tool-{self.id[-16:]}{choice}"
 
-    def _chat_choice(self, index: int, plan: Plan) -> dict[str, object]:
+    def _chat_choice(self, index: int, plan: AnswerPlan) -> dict[str, object]:
         text = "".join(plan.pieces)
         message: dict[str, object] = {"role": "assistant", "content": text} | NOTHING_SAID
         if plan.called is not None:
@@ -185,7 +184,7 @@ class Wire:
         return b',"prompt_token_ids":null,"token_ids":null'
 
 
-def usage_of(run: Run, completion_tokens: int) -> dict[str, object]:
+def usage_of(run: GenerationRun, completion_tokens: int) -> dict[str, object]:
     """Return the final usage; cached tokens are named here and nowhere else."""
     prompt_tokens = run.work.prompt_tokens
     details = {"cached_tokens": run.cached_tokens}
@@ -199,7 +198,7 @@ def usage_of(run: Run, completion_tokens: int) -> dict[str, object]:
     }
 
 
-def _text_choice(index: int, plan: Plan) -> dict[str, object]:
+def _text_choice(index: int, plan: AnswerPlan) -> dict[str, object]:
     return {
         "index": index,
         "text": "".join(plan.pieces),

@@ -5,15 +5,15 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import UNSET
 
-from serving.engine.errors import AnswerBroken
-from serving.engine.event import (
-    Choice,
+from serving.engine.errors import InvalidEngineResponse
+from serving.engine.events import (
+    ChoiceDelta,
     Delta,
-    Event,
-    FunctionCall,
-    Message,
-    Part,
-    ToolCall,
+    EngineChoice,
+    EngineEvent,
+    EngineFunctionCall,
+    EngineMessage,
+    EngineToolCall,
     ToolCallDelta,
 )
 
@@ -36,8 +36,8 @@ class _Call:
             self.name = delta.function.name or self.name
             self.arguments.append(delta.function.arguments or "")
 
-    def whole(self) -> ToolCall:
-        return ToolCall(self.id, FunctionCall(self.name, "".join(self.arguments)))
+    def whole(self) -> EngineToolCall:
+        return EngineToolCall(self.id, EngineFunctionCall(self.name, "".join(self.arguments)))
 
 
 class Assembled:
@@ -60,11 +60,11 @@ class Assembled:
         """The log-probabilities as JSON."""
         return NO_LOGPROBS if self._logprobs is None else msgspec.Raw(_encode(self._logprobs))
 
-    def message(self) -> Message:
+    def message(self) -> EngineMessage:
         """Return what a chat says."""
         reasoning = self._joined("reasoning")
         calls = [call.whole() for _, call in sorted(self._calls.items())]
-        return Message(
+        return EngineMessage(
             # A stream opens with an empty content even where only thought or calls follow.
             content=self._joined("content") or (None if reasoning or calls else ""),
             refusal=self._joined("refusal"),
@@ -72,7 +72,7 @@ class Assembled:
             tool_calls=calls,
         )
 
-    def add(self, part: Part) -> None:
+    def add(self, part: ChoiceDelta) -> None:
         """Append what a chunk brought."""
         if part.delta is None:
             self._append("text", part.text)
@@ -113,28 +113,28 @@ class Assembly:
         self._choices = [Assembled() for _ in range(choices)]
         self._size = 0
 
-    def add(self, events: Iterable[Event]) -> None:
+    def add(self, events: Iterable[EngineEvent]) -> None:
         """Add events to the answer. Raises AnswerBroken."""
         for event in events:
             self._size += len(event.raw)
             if self._size > ANSWER_BYTES_MAX:
-                raise AnswerBroken("the answer is larger than 64 MB")
+                raise InvalidEngineResponse("the answer is larger than 64 MB")
             chunk = event.chunk()
             for part in chunk.choices:
                 if not 0 <= part.index < len(self._choices):
-                    raise AnswerBroken("a choice that nobody asked for")
+                    raise InvalidEngineResponse("a choice that nobody asked for")
                 self._choices[part.index].add(part)
             self.created = chunk.created
 
     def ended(self) -> list[Assembled]:
         """Return the choices. Raises AnswerBroken when one has no ending."""
         if any(choice.finish_reason is None for choice in self._choices):
-            raise AnswerBroken("a choice never ended")
+            raise InvalidEngineResponse("a choice never ended")
         return self._choices
 
-    def chat(self) -> list[Choice]:
+    def chat(self) -> list[EngineChoice]:
         """Return the choices of a chat. Raises AnswerBroken when one has no ending."""
         return [
-            Choice(index, each.message(), each.logprobs, each.finish_reason, each.stop_reason)
+            EngineChoice(index, each.message(), each.logprobs, each.finish_reason, each.stop_reason)
             for index, each in enumerate(self.ended())
         ]

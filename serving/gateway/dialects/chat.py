@@ -8,7 +8,7 @@ from msgspec import Meta
 from serving.contract.records import ModelRecord
 from serving.contract.units import Tier
 from serving.engine.errors import Reason
-from serving.engine.work import AnswerFormat, Feature
+from serving.engine.request import AnswerFormat, Feature
 from serving.gateway.dialects import sampling
 from serving.gateway.dialects.decode import invalid
 from serving.gateway.dialects.enforceable import check_enforceable

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from serving.contract.records import ModelRecord
 from serving.engine.errors import Reason
-from serving.engine.work import Feature
+from serving.engine.request import Feature
 from serving.gateway.dialects import sampling
 from serving.gateway.dialects.decode import invalid
 from serving.gateway.dialects.route import Route

@@ -9,10 +9,9 @@ from serving.contract.price import worst_case_nanos
 from serving.contract.prompt import PromptBound, PromptBytes
 from serving.contract.records import ModelRecord, Task
 from serving.contract.units import Tier
-from serving.engine.errors import RequestRefused
-from serving.engine.event import Event
-from serving.engine.usage import Tokens
-from serving.engine.work import Work
+from serving.engine.errors import RequestRejected
+from serving.engine.events import EngineEvent, TokenUsage
+from serving.engine.request import EngineRequest
 from serving.gateway.errors import ApiError, Headers
 from serving.gateway.price_list import Schedule
 from serving.limits.standing import Standing
@@ -35,7 +34,7 @@ class Job:
     dialect: "Generating"
     model: ModelRecord
     model_name: str
-    work: Work
+    work: EngineRequest
     wants_usage: bool
     body_bytes: int
     prompt: PromptBytes
@@ -67,7 +66,7 @@ class Job:
             choices=self.work.choices,
         )
 
-    def bounded(self, tokens: Tokens, input_tokens_max: int) -> Tokens:
+    def bounded(self, tokens: TokenUsage, input_tokens_max: int) -> TokenUsage:
         """Return what an engine says the job took, and no more than was asked of it."""
         return tokens.at_most(input=input_tokens_max, output=self.output_tokens_max)
 
@@ -94,10 +93,10 @@ class Rendering(Protocol):
 
     headers: Headers
 
-    def take(self, events: list[Event]) -> bytes:
+    def take(self, events: list[EngineEvent]) -> bytes:
         """Return what these events are to the client. Raises AnswerBroken."""
 
-    def end(self, tokens: Tokens) -> bytes:
+    def end(self, tokens: TokenUsage) -> bytes:
         """Return what follows once usage is durable. Raises AnswerBroken."""
 
     def error_event(self, error: ApiError) -> bytes:
@@ -141,7 +140,7 @@ class Dialect(Envelope, Protocol):
     def job(self, request: Any, *, body_bytes: int, model: ModelRecord) -> Job:
         """Check the request against its model and return its job. Raises BadRequest."""
 
-    def refusal(self, refused: RequestRefused, job: Job) -> ApiError:
+    def refusal(self, refused: RequestRejected, job: Job) -> ApiError:
         """Return what is told of a job that the engine minds."""
 
 

@@ -9,11 +9,10 @@ from msgspec import UNSET, Meta, UnsetType
 
 from serving.contract.prompt import bytes_of_prompt
 from serving.contract.records import ModelRecord, Task
-from serving.engine.errors import AnswerBroken, PromptSize, Reason, RequestRefused
-from serving.engine.event import Event
-from serving.engine.usage import PromptDetails, Tokens
-from serving.engine.vectors import vector_of
-from serving.engine.work import Work
+from serving.engine.embedding_parser import vector_of
+from serving.engine.errors import InvalidEngineResponse, PromptLength, Reason, RequestRejected
+from serving.engine.events import EngineEvent, PromptTokensDetails, TokenUsage
+from serving.engine.request import EngineRequest
 from serving.gateway.dialects import openai, refusals
 from serving.gateway.dialects.decode import BodyDecoder, invalid
 from serving.gateway.dialects.dialect import HERE_BYTES_MAX, Job, Rendering
@@ -78,7 +77,7 @@ class Embeddings(openai.OpenAIEnvelope):
             fields["dimensions"] = request.dimensions
             needs["dimensions"] = "dimensions"
         told = _encode(fields)[:-1]
-        work = Work(
+        work = EngineRequest(
             operation="embeddings",
             fields=(told,),
             is_streamed=False,
@@ -106,7 +105,7 @@ class Embeddings(openai.OpenAIEnvelope):
         """Return how the answer is told."""
         return Vectors(job)
 
-    def refusal(self, refused: RequestRefused, job: Job) -> ApiError:
+    def refusal(self, refused: RequestRejected, job: Job) -> ApiError:
         """Return what is told of a job that the engine minds."""
         if refused.reason == "context":
             return _too_long(job.model, "an input", refused.prompt)
@@ -142,7 +141,7 @@ def _check_ids(lists: list[list[int]], model: ModelRecord, name: str) -> None:
     sizes = list(map(len, lists))
     for place, size in enumerate(sizes):
         if size > model.context_tokens:
-            raise _too_long(model, name.format(place), PromptSize(size, is_least=False))
+            raise _too_long(model, name.format(place), PromptLength(size, is_least=False))
     if sum(sizes) > model.request_tokens_max:
         most = f"at most {model.request_tokens_max:,} tokens in all"
         raise invalid("input", f"{most}; you sent {sum(sizes):,}")
@@ -155,7 +154,7 @@ def _check_dimensions(dimensions: int, model: ModelRecord) -> None:
         raise invalid("dimensions", f"this model gives at most {model.dimensions}", dimensions)
 
 
-def _too_long(model: ModelRecord, name: str, size: PromptSize | None) -> BadRequest:
+def _too_long(model: ModelRecord, name: str, size: PromptLength | None) -> BadRequest:
     known = "longer" if size is None else f"{size} tokens long"
     message = f"{model.context_tokens:,} tokens at most in each input; {name} is {known}."
     return BadRequest(message, code="context_length_exceeded", param="input")
@@ -172,7 +171,7 @@ class _Usage(msgspec.Struct, omit_defaults=True):
 
     prompt_tokens: int
     total_tokens: int
-    prompt_tokens_details: PromptDetails | UnsetType = UNSET
+    prompt_tokens_details: PromptTokensDetails | UnsetType = UNSET
 
 
 class Vectors:
@@ -186,12 +185,12 @@ class Vectors:
         self._parts = [b'{"object":"list","data":[']
         self._count = 0
 
-    def take(self, events: list[Event]) -> bytes:
+    def take(self, events: list[EngineEvent]) -> bytes:
         """Add vectors to the answer. Raises AnswerBroken."""
         for event in events:
             vector = vector_of(event)
             if vector.index != self._count:
-                raise AnswerBroken("a vector out of turn")
+                raise InvalidEngineResponse("a vector out of turn")
             embedding = vector.base64() if self._is_base64 else vector.numbers()
             if self._count:
                 self._parts.append(b",")
@@ -203,9 +202,9 @@ class Vectors:
         """Return nothing: an answer begins at its end."""
         return b""
 
-    def end(self, tokens: Tokens) -> bytes:
+    def end(self, tokens: TokenUsage) -> bytes:
         """Return the client's body."""
-        cached = PromptDetails(tokens.cached_input) if tokens.cached_input else UNSET
+        cached = PromptTokensDetails(tokens.cached_input) if tokens.cached_input else UNSET
         usage = _encode(_Usage(tokens.input, tokens.input, cached))
         model = _encode(self._model_name)
         # Joined once: there may be much of it.

@@ -12,8 +12,8 @@ import msgspec
 
 from serving.contract.codec import NOT_JSON
 from serving.contract.units import Tier
-from serving.engine.errors import AnswerBroken
-from serving.engine.event import Event
+from serving.engine.errors import InvalidEngineResponse
+from serving.engine.events import EngineEvent
 
 DATA, END = b"data: ", b"\n\n"
 _HEAD = re.compile(
@@ -33,7 +33,7 @@ class Heading:
         self._engine_head: bytes | None = None
         self._own_head = b""
 
-    def write(self, events: list[Event]) -> bytes:
+    def write(self, events: list[EngineEvent]) -> bytes:
         """Return events of the stream, each under our head. Raises AnswerBroken when one is not
         JSON."""
         parts: list[bytes] = []
@@ -60,5 +60,5 @@ class Heading:
         try:
             parsed = msgspec.json.decode(chunk, type=dict[str, Any])
         except NOT_JSON as error:
-            raise AnswerBroken("an event is not JSON") from error
+            raise InvalidEngineResponse("an event is not JSON") from error
         return msgspec.json.encode(parsed | self._own)

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from serving.contract.records import ModelRecord, Task
 from serving.contract.units import Tier
-from serving.engine.usage import CompletionDetails, PromptDetails, Tokens
+from serving.engine.events import CompletionTokensDetails, PromptTokensDetails, TokenUsage
 from serving.gateway.dialects.dialect import ErrorReply
 from serving.gateway.errors import ApiError, Headers
 from serving.limits.standing import Standing
@@ -28,8 +28,8 @@ class Usage(msgspec.Struct):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
-    prompt_tokens_details: PromptDetails
-    completion_tokens_details: CompletionDetails
+    prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails
 
 
 class Answer(msgspec.Struct):
@@ -78,14 +78,14 @@ class CardList(msgspec.Struct):
     object: str = "list"
 
 
-def usage_of(tokens: Tokens) -> Usage:
+def usage_of(tokens: TokenUsage) -> Usage:
     """Say what was metered."""
     return Usage(
         prompt_tokens=tokens.input,
         completion_tokens=tokens.output,
         total_tokens=tokens.input + tokens.output,
-        prompt_tokens_details=PromptDetails(tokens.cached_input),
-        completion_tokens_details=CompletionDetails(tokens.reasoning),
+        prompt_tokens_details=PromptTokensDetails(tokens.cached_input),
+        completion_tokens_details=CompletionTokensDetails(tokens.reasoning),
     )
 
 

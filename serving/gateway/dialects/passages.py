@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from serving.engine.errors import AnswerBroken
-from serving.engine.event import Choice, Part, ToolCallDelta
+from serving.engine.errors import InvalidEngineResponse
+from serving.engine.events import ChoiceDelta, EngineChoice, ToolCallDelta
 
 Kind = Literal["reasoning", "content", "refusal", "call"]
 NO_LOGPROBS: list[msgspec.Raw] = []
@@ -54,7 +54,7 @@ class Passages:
         self._open: Passage | None = None
         self._calls = -1
 
-    def read(self, part: Part) -> list[Step]:
+    def read(self, part: ChoiceDelta) -> list[Step]:
         """Return what a chunk does. Raises AnswerBroken."""
         steps: list[Step] = []
         if (delta := part.delta) is not None:
@@ -77,7 +77,7 @@ class Passages:
         Raises AnswerBroken when there was no ending.
         """
         if self.finish_reason is None:
-            raise AnswerBroken("a choice never ended")
+            raise InvalidEngineResponse("a choice never ended")
         steps: list[Step] = []
         if self._open is None and not self.closed:
             self._begin(steps, "content")
@@ -107,7 +107,7 @@ class Passages:
             self._calls = delta.index
             passage = self._begin(steps, "call", delta.id, function.name if function else None)
         elif passage is None or passage.kind != "call" or delta.index < self._calls:
-            raise AnswerBroken("a call goes on that was over")
+            raise InvalidEngineResponse("a call goes on that was over")
         if function is not None and function.arguments:
             passage.pieces.append(function.arguments)
             steps.append(Step("go_on", passage, function.arguments))
@@ -133,7 +133,7 @@ class _Logged(msgspec.Struct):
 _decode_logged = msgspec.json.Decoder(_Logged | None).decode
 
 
-def passages_of(choice: Choice) -> list[Passage]:
+def passages_of(choice: EngineChoice) -> list[Passage]:
     """Return the passages of a whole choice."""
     message = choice.message
     said: Iterable[tuple[Kind, str]] = (

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from serving.engine.errors import ControlToken, PromptSize, Reason
-from serving.engine.work import Work
+from serving.engine.errors import ControlToken, PromptLength, Reason
+from serving.engine.request import EngineRequest
 from serving.gateway.errors import ApiError, BadRequest
 
 Names = Sequence[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]
@@ -20,7 +20,12 @@ class ContextExceeded(BadRequest):
     clients look for them to shorten a conversation."""
 
     def __init__(
-        self, limit_tokens: int, *, prompt: PromptSize | None, asked_tokens: int | None, param: str
+        self,
+        limit_tokens: int,
+        *,
+        prompt: PromptLength | None,
+        asked_tokens: int | None,
+        param: str,
     ) -> None:
         self.limit_tokens = limit_tokens
         self.prompt = prompt
@@ -100,7 +105,7 @@ def control_token(found: ControlToken) -> BadRequest:
     return BadRequest(message, code="invalid_value", param=param, quoted=quoted)
 
 
-def with_names(work: Work, names: Names) -> Work:
+def with_names(work: EngineRequest, names: Names) -> EngineRequest:
     """Return the work with its grammars' fields named as in another language."""
     if work.grammars is None:
         return work

@@ -9,8 +9,8 @@ import msgspec
 from serving.contract.prompt import bytes_of_prompt
 from serving.contract.records import ModelRecord, Task
 from serving.contract.units import Tier
-from serving.engine.errors import ControlToken, PromptSize, Reason, RequestRefused
-from serving.engine.work import AnswerFormat, Feature, Grammars, Operation, Work
+from serving.engine.errors import ControlToken, PromptLength, Reason, RequestRejected
+from serving.engine.request import AnswerFormat, EngineRequest, Feature, Operation, RequestGrammars
 from serving.gateway.dialects import openai, refusals
 from serving.gateway.dialects.decode import BodyDecoder, invalid
 from serving.gateway.dialects.dialect import Job, Rendering
@@ -55,7 +55,7 @@ class Route(openai.OpenAIEnvelope, ABC, Generic[Request]):
         fields = self.engine_fields(request)
         encoded = _encode(fields)[:-1]
         is_chat = self.operation == "chat"
-        work = Work(
+        work = EngineRequest(
             operation=self.operation,
             fields=(encoded,),
             is_streamed=bool(request.stream),
@@ -91,7 +91,7 @@ class Route(openai.OpenAIEnvelope, ABC, Generic[Request]):
             return Stream(job, id_, self.chunk_object)
         return Whole(job, id_, self.whole_object)
 
-    def refusal(self, refused: RequestRefused, job: Job) -> ApiError:
+    def refusal(self, refused: RequestRejected, job: Job) -> ApiError:
         """Return what is told of a job that the engine minds."""
         if isinstance(refused, ControlToken):
             return refusals.control_token(refused)
@@ -163,7 +163,7 @@ class Route(openai.OpenAIEnvelope, ABC, Generic[Request]):
         if known + (asked or 1) > model.context_tokens:
             raise ContextExceeded(
                 model.context_tokens,
-                prompt=PromptSize(known, is_least=False) if known else None,
+                prompt=PromptLength(known, is_least=False) if known else None,
                 asked_tokens=asked,
                 param=self.prompt_field if known else name,
             )
@@ -175,13 +175,13 @@ class Route(openai.OpenAIEnvelope, ABC, Generic[Request]):
         return output_tokens
 
 
-def grammars_of(schemas: dict[str, Schema]) -> Grammars | None:
+def grammars_of(schemas: dict[str, Schema]) -> RequestGrammars | None:
     """Return schemas as they are asked about."""
     if not schemas:
         return None
     texts = [_encode(schema) for schema in schemas.values()]
     digest = hashlib.sha256(b"\n".join(texts)).digest()
-    return Grammars(tuple(schemas), tuple(text.decode() for text in texts), digest)
+    return RequestGrammars(tuple(schemas), tuple(text.decode() for text in texts), digest)
 
 
 def _beyond(name: str, tokens: int, asked: int) -> BadRequest:

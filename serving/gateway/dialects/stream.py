@@ -4,8 +4,7 @@ import msgspec
 from msgspec import UNSET
 
 from serving.contract.units import Tier
-from serving.engine.event import Event
-from serving.engine.usage import Tokens
+from serving.engine.events import EngineEvent, TokenUsage
 from serving.gateway.dialects import openai
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.dialects.heading import DATA, END, Heading
@@ -33,11 +32,11 @@ class Stream:
         self._tier: Tier | None = job.body
         self._heading = Heading(id_, job.model_name, self._tier)
 
-    def take(self, events: list[Event]) -> bytes:
+    def take(self, events: list[EngineEvent]) -> bytes:
         """Return the events under our own head. Raises AnswerBroken."""
         return self._heading.write(events)
 
-    def end(self, tokens: Tokens) -> bytes:
+    def end(self, tokens: TokenUsage) -> bytes:
         """Return the events that follow once usage is durable."""
         if not self._wants_usage:
             return DONE

@@ -3,8 +3,7 @@
 import msgspec
 from msgspec import UNSET
 
-from serving.engine.event import Choice, Event
-from serving.engine.usage import Tokens
+from serving.engine.events import EngineChoice, EngineEvent, TokenUsage
 from serving.gateway.dialects.assembly import Assembly
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.dialects.openai import Answer, usage_of
@@ -36,7 +35,7 @@ class Whole:
         self._is_chat = job.work.operation == "chat"
         self._assembly = Assembly(job.work.choices)
 
-    def take(self, events: list[Event]) -> bytes:
+    def take(self, events: list[EngineEvent]) -> bytes:
         """Add events to the answer. Raises AnswerBroken."""
         self._assembly.add(events)
         return b""
@@ -45,7 +44,7 @@ class Whole:
         """Return nothing: a whole answer begins at its end."""
         return b""
 
-    def end(self, tokens: Tokens) -> bytes:
+    def end(self, tokens: TokenUsage) -> bytes:
         """Return the client's body. Raises AnswerBroken when a choice has no ending."""
         choices = self._assembled()
         answer = Answer(
@@ -59,7 +58,7 @@ class Whole:
         )
         return _encode(answer)
 
-    def _assembled(self) -> list[Choice] | list[TextChoice]:
+    def _assembled(self) -> list[EngineChoice] | list[TextChoice]:
         if self._is_chat:
             return self._assembly.chat()
         return [

@@ -2,7 +2,7 @@
 
 import os
 
-from serving.engine.errors import AnswerBroken
+from serving.engine.errors import InvalidEngineResponse
 from serving.gateway.finishing.questions import Begun, Broken, Reply, Took
 from serving.offload.worker import serve
 
@@ -17,7 +17,7 @@ def finish(begun: Begun, payload: bytes) -> tuple[Reply, bytes]:
     """Read an answer to its end, and return the client's body."""
     try:
         return _finish(begun, payload)
-    except AnswerBroken as broken:
+    except InvalidEngineResponse as broken:
         return Broken(str(broken)), b""
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from serving.engine.errors import AnswerBroken
-from serving.engine.reading import Reading
-from serving.engine.usage import Tokens
+from serving.engine.errors import InvalidEngineResponse
+from serving.engine.events import TokenUsage
+from serving.engine.response_parser import ResponseParser
 from serving.gateway.dialects.dialect import Rendering
 from serving.gateway.finishing.questions import Begun, Broken
 from serving.offload.pool import OffloadBusy, OffloadPool, OffloadTimeout, TenantSemaphore
@@ -33,7 +33,7 @@ JOINED_HERE_BYTES_MAX = 1024 * 1024
 class Finished(NamedTuple):
     """What an answer took, and the client's body."""
 
-    tokens: Tokens
+    tokens: TokenUsage
     body: bytes
 
 
@@ -70,7 +70,7 @@ class Finishing:
     async def finish(
         self,
         organization_id: str,
-        reading: Reading,
+        reading: ResponseParser,
         rendering: Rendering | None,
         rest: Sequence[bytes],
     ) -> Finished | None:
@@ -95,7 +95,7 @@ class Finishing:
 async def _ask(process: WorkerProcess, begun: Begun, rest: Sequence[bytes]) -> Finished:
     reply, pieces = await process.ask(begun, rest)
     if isinstance(reply, Broken):
-        raise AnswerBroken(reply.reason)
+        raise InvalidEngineResponse(reply.reason)
     if sum(map(len, pieces)) <= JOINED_HERE_BYTES_MAX:
         return Finished(reply.tokens, b"".join(pieces))
     return Finished(reply.tokens, await asyncio.to_thread(b"".join, pieces))

@@ -3,8 +3,8 @@ rest of the engine's bytes as the payload, answered by what it took, with the cl
 
 from dataclasses import dataclass
 
-from serving.engine.reading import Reading
-from serving.engine.usage import Tokens
+from serving.engine.events import TokenUsage
+from serving.engine.response_parser import ResponseParser
 from serving.gateway.dialects.dialect import Rendering
 
 
@@ -12,7 +12,7 @@ from serving.gateway.dialects.dialect import Rendering
 class Begun:
     """Both as they stand; without `rendering` nobody waits for the body."""
 
-    reading: Reading
+    reading: ResponseParser
     rendering: Rendering | None
 
 
@@ -20,7 +20,7 @@ class Begun:
 class Took:
     """What the engine says it took."""
 
-    tokens: Tokens
+    tokens: TokenUsage
 
 
 @dataclass(frozen=True, slots=True)

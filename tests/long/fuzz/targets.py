@@ -5,12 +5,11 @@ import json
 from collections.abc import Callable
 from typing import Any, cast
 
+from serving.engine.embedding_parser import EmbeddingParser, vector_of
 from serving.engine.errors import EngineError
-from serving.engine.event import Event
-from serving.engine.reading import StreamReading
-from serving.engine.sse import Splitter
-from serving.engine.transport.connection import Connection
-from serving.engine.vectors import VectorReading, vector_of
+from serving.engine.events import EngineEvent
+from serving.engine.http_client import ReplicaConnection
+from serving.engine.response_parser import SseSplitter, StreamParser
 from serving.gateway.dialects.every import DIALECTS
 from serving.gateway.dialects.pattern import SIZE_MAX, PatternError, expanded_size
 from serving.gateway.errors import BadRequest
@@ -43,13 +42,13 @@ def patterns(data: bytes) -> None:
 def streams(data: bytes) -> None:
     """An engine's stream is read to the same events wherever it is cut, or is broken."""
     cut = data[0] % len(data) if data else 0
-    whole, pieces = Splitter(), Splitter()
+    whole, pieces = SseSplitter(), SseSplitter()
     try:
         events = whole.feed(data)
     except EngineError:
         return
     assert [*pieces.feed(data[:cut]), *pieces.feed(data[cut:])] == events
-    reading = StreamReading(choices=1, prompts=1, request_id=None)
+    reading = StreamParser(choices=1, prompts=1, request_id=None)
     try:
         reading.feed(data)
         reading.end()
@@ -60,7 +59,7 @@ def streams(data: bytes) -> None:
 def vectors(data: bytes) -> None:
     """An answer of embeddings is read to the same vectors wherever it is cut, or is broken."""
     cut = data[0] % len(data) if data else 0
-    whole, pieces = VectorReading(1), VectorReading(1)
+    whole, pieces = EmbeddingParser(1), EmbeddingParser(1)
     events = [event.raw for event in whole.feed(data)]
     assert [event.raw for part in (data[:cut], data[cut:]) for event in pieces.feed(part)] == events
     try:
@@ -70,7 +69,7 @@ def vectors(data: bytes) -> None:
     pieces.end()
     for raw in events:
         try:
-            vector = vector_of(Event(raw))
+            vector = vector_of(EngineEvent(raw))
             assert vector.base64() is not None
             assert vector.numbers() is not None
         except EngineError:
@@ -95,7 +94,7 @@ class _Transport:
 
 
 async def _answer(data: bytes) -> None:
-    connection = Connection()
+    connection = ReplicaConnection()
     connection.connection_made(cast(asyncio.Transport, _Transport()))
     await connection.send(b"POST / HTTP/1.1\r\n\r\n", (b"{}",))
     connection.data_received(data)

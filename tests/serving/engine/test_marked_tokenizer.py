@@ -10,8 +10,8 @@ from tokenizers import Tokenizer
 
 from serving.contract.text_guard import MARK, TextGuard
 from serving.engine.errors import ControlToken
-from serving.engine.marked_tokenizer import write_marked
 from serving.engine.text_guard import guarded
+from serving.engine.tokenizer import write_marked
 from serving.gateway.dialects.marking import marked
 
 DEMO = Path(__file__).parents[3] / "infra" / "demo_model" / "weights" / "bf16"

@@ -13,9 +13,8 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.engine.simulated.faults import Fault
-from serving.engine.simulated.server import Server
-from serving.engine.simulated.settings import Settings
+from serving.engine.simulated.server import SimulatedServer
+from serving.engine.simulated.settings import Fault, SimulatorSettings
 from tests.fixtures.waiting import eventually
 
 USAGE = {"include_usage": True, "continuous_usage_stats": True}
@@ -25,7 +24,7 @@ CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hello " * 60}]
 class Client:
     """A few words of HTTP with a running simulated engine."""
 
-    def __init__(self, server: Server, session: aiohttp.ClientSession) -> None:
+    def __init__(self, server: SimulatedServer, session: aiohttp.ClientSession) -> None:
         self.server = server
         self.session = session
         self.base = f"http://127.0.0.1:{server.port}"
@@ -58,7 +57,7 @@ class Client:
 
 @asynccontextmanager
 async def running(faults: list[Fault] | None = None, **settings: Any) -> AsyncIterator[Client]:
-    server = Server(Settings(port=0, **settings), faults)
+    server = SimulatedServer(SimulatorSettings(port=0, **settings), faults)
     await server.start()
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(60)) as session:
         yield Client(server, session)

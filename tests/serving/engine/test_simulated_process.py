@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from serving.engine.simulated.__main__ import read
-from serving.engine.simulated.faults import Fault
+from serving.engine.simulated.settings import Fault
 
 pytestmark = pytest.mark.integration
 

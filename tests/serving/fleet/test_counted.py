@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.probe import Vitals
+from serving.engine.probe import EngineHealth
 from serving.fleet.counted import UNSEEN, Counted, Counters
 
 pytestmark = pytest.mark.unit
@@ -15,8 +15,8 @@ AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 GROWTH = st.builds(Counters, *[st.integers(0, 10**12)] * 4)
 
 
-def shown(counters: Counters, running: int = 1) -> Vitals:
-    return Vitals(
+def shown(counters: Counters, running: int = 1) -> EngineHealth:
+    return EngineHealth(
         running=running,
         waiting=0,
         prompt_tokens=counters.input_tokens,

@@ -10,7 +10,7 @@ import pytest
 
 from serving.contract.prompt import BYTE_TOKENS
 from serving.contract.records import DeploymentRecord
-from serving.engine.template import VARYING_TOKENS
+from serving.engine.chat_template import VARYING_TOKENS
 from tests.fixtures.fleet_process import FleetProcess, running_fleet
 from tests.fixtures.waiting import eventually
 

@@ -16,9 +16,9 @@ from serving.contract.codec import decode, encode
 from serving.contract.credential import ServiceAuthenticator, ServiceIdentity, issue
 from serving.contract.grammar import GrammarQuestion, GrammarVerdict
 from serving.contract.records import DeploymentRecord
-from serving.engine.external import External
-from serving.engine.simulated.adapter import Simulated
-from serving.engine.vllm import Vllm
+from serving.engine.adapter import ExternalAdapter
+from serving.engine.simulated.adapter import SimulatedAdapter
+from serving.engine.vllm import VllmAdapter
 from serving.fleet import grammars
 from serving.fleet.config import FleetConfig
 from serving.fleet.fleet import Fleet
@@ -39,7 +39,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grammars, "WAIT_SECONDS_MAX", 60.0)
 
 
-class Judged(Simulated):
+class Judged(SimulatedAdapter):
     """A simulated engine with a judge."""
 
     module: tuple[str, ...] = MODULE
@@ -48,7 +48,7 @@ class Judged(Simulated):
         return self.module
 
 
-class OfWeights(Simulated):
+class OfWeights(SimulatedAdapter):
     """A simulated engine with a judge for each set of weights."""
 
     def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...]:
@@ -67,7 +67,9 @@ def question(*schemas: str, of: str = "org_a") -> GrammarQuestion:
 
 @asynccontextmanager
 async def judging(
-    engine: Simulated | None = None, now: Callable[[], float] = time.monotonic, judges_max: int = 4
+    engine: SimulatedAdapter | None = None,
+    now: Callable[[], float] = time.monotonic,
+    judges_max: int = 4,
 ) -> AsyncIterator[Grammars]:
     made = Grammars({"simulated": engine or Judged()}, judges_max=judges_max, clock=now)
     try:
@@ -105,7 +107,7 @@ async def test_a_judge_starts_with_its_deployment_and_ends_with_it() -> None:
 
 
 async def test_engines_without_one_are_left_to_themselves() -> None:
-    async with judging(Simulated()) as made:
+    async with judging(SimulatedAdapter()) as made:
         assert await made.judge(question("false"), deployment()) == GrammarVerdict("unchecked")
         assert await made.judge(question("false"), None) == GrammarVerdict("unknown")
 
@@ -181,7 +183,7 @@ async def test_verdicts_are_kept_in_bounds(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_a_gateway_asks_over_http_with_its_credential(tmp_path: Path) -> None:
     callers = ServiceAuthenticator(("a secret",))
     config = FleetConfig("http://control", "", callers, "127.0.0.1", 1, tmp_path, 20_000, 1)
-    async with judging(Simulated()) as made, aiohttp.ClientSession() as session:
+    async with judging(SimulatedAdapter()) as made, aiohttp.ClientSession() as session:
         fleet = Fleet(config, {}, Store(tmp_path), session)
         server = FleetServer(fleet, CollectorRegistry(), callers, made, SlotShares(epoch=1))
         url = f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}/grammars"
@@ -202,8 +204,11 @@ async def test_a_gateway_asks_over_http_with_its_credential(tmp_path: Path) -> N
 
 
 def test_vllm_compiles_with_one_library_and_the_weights_own_tokenizer() -> None:
-    launch = Vllm("cpu").launch(deployment(), port=1)
+    launch = VllmAdapter("cpu").launch(deployment(), port=1)
     at = launch.command.index("--structured-outputs-config")
     assert launch.command[at + 1] == '{"backend":"xgrammar"}'
-    assert Vllm("cpu").grammar_judge(deployment()) == ("serving.engine.grammar", "w")
-    assert External().grammar_judge(deployment()) is None
+    assert VllmAdapter("cpu").grammar_judge(deployment()) == (
+        "serving.engine.grammar_compiler",
+        "w",
+    )
+    assert ExternalAdapter().grammar_judge(deployment()) is None

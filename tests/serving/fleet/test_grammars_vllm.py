@@ -10,7 +10,7 @@ import pytest
 
 from serving.contract.grammar import GrammarQuestion, GrammarVerdict
 from serving.contract.records import DeploymentRecord
-from serving.engine.vllm import Vllm
+from serving.engine.vllm import VllmAdapter
 from serving.fleet.grammars import Grammars
 from tests.fixtures.catalog import deployment
 from tests.fixtures.waiting import eventually
@@ -31,7 +31,7 @@ async def judged(of: Grammars, record: DeploymentRecord, *schemas: Any) -> Gramm
 
 async def test_vllms_library_judges_with_the_models_tokenizer() -> None:
     record = msgspec.structs.replace(deployment(), engine="vllm", weights=str(WEIGHTS))
-    made = Grammars({"vllm": Vllm("cpu")}, judges_max=1)
+    made = Grammars({"vllm": VllmAdapter("cpu")}, judges_max=1)
     try:
         assert (await judged(made, record, {})).verdict == "unknown"
         await eventually(lambda: made._judges, seconds=120)

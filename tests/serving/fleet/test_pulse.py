@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from serving.engine.probe import Vitals
+from serving.engine.probe import EngineHealth
 from serving.fleet.pulse import Pulse
 
 
@@ -10,8 +10,10 @@ def pulse() -> Pulse:
     return Pulse(stuck_seconds=10, idle_probe_seconds=12, now=0)
 
 
-def vitals(*, running: int = 0, waiting: int = 0, made: int = 0, cache: float = 0.0) -> Vitals:
-    return Vitals(running, waiting, 0, made, cache)
+def vitals(
+    *, running: int = 0, waiting: int = 0, made: int = 0, cache: float = 0.0
+) -> EngineHealth:
+    return EngineHealth(running, waiting, 0, made, cache)
 
 
 def test_a_replica_that_makes_tokens_is_healthy_however_long_it_works() -> None:

@@ -17,7 +17,7 @@ from serving.contract.credential import ServiceAuthenticator
 from serving.contract.records import DeploymentRecord, DeploymentTimeouts
 from serving.contract.replica import ReplicaRecord
 from serving.contract.slot_shares import DemandReport, DeploymentDemand, OrganizationDemand
-from serving.engine.simulated.adapter import Simulated
+from serving.engine.simulated.adapter import SimulatedAdapter
 from serving.feed.changes import ChangeBatch, RecordChange
 from serving.fleet import fleet as module
 from serving.fleet import sleepers
@@ -75,7 +75,7 @@ class World:
             "http://control", "", ServiceAuthenticator(()), "x", 1, self.folder, 20_000, 1
         )
         session: Any = None
-        self.fleet = Fleet(config, {"simulated": Simulated()}, Memory(self.folder), session)
+        self.fleet = Fleet(config, {"simulated": SimulatedAdapter()}, Memory(self.folder), session)
         self.fleet.samples.add = lambda samples: None  # type: ignore[method-assign]
         self.fleet.adopt(decode(kept, StoredFleet) if kept else StoredFleet())
 
@@ -185,7 +185,7 @@ async def test_it_sleeps_once_nobody_asked_for_long_enough(world: World) -> None
     assert (world.is_asleep, replica.is_leaving) == (True, True)
     assert world.told is not None
     assert world.told.state == "asleep"
-    assert set(world.told.capabilities) == set(Simulated().capabilities(SLEEPS))
+    assert set(world.told.capabilities) == set(SimulatedAdapter().capabilities(SLEEPS))
     assert world.fleet.standings() == {ID: "asleep"}
 
 

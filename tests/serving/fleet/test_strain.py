@@ -16,7 +16,7 @@ from serving.contract.slot_shares import (
     SlotSharesReply,
 )
 from serving.engine.adapters import adapters
-from serving.engine.probe import Vitals
+from serving.engine.probe import EngineHealth
 from serving.fleet.config import FleetConfig
 from serving.fleet.fleet import Fleet
 from serving.fleet.grammars import Grammars
@@ -29,8 +29,8 @@ from tests.fixtures import catalog
 ROOT = "a secret"
 
 
-def vitals(waiting: int, cache_usage: float, deferred: int = 0) -> Vitals:
-    return Vitals(3, waiting, 0, 0, cache_usage, deferred=deferred)
+def vitals(waiting: int, cache_usage: float, deferred: int = 0) -> EngineHealth:
+    return EngineHealth(3, waiting, 0, 0, cache_usage, deferred=deferred)
 
 
 def fleet_of(folder: Path, session: aiohttp.ClientSession) -> Fleet:
@@ -59,7 +59,7 @@ def fleet_of(folder: Path, session: aiohttp.ClientSession) -> Fleet:
     ],
 )
 async def test_what_waits_for_room_and_the_cache_in_use_are_told_coarsely(
-    tmp_path: Path, seen: Vitals, strain: EngineLoad
+    tmp_path: Path, seen: EngineHealth, strain: EngineLoad
 ) -> None:
     async with aiohttp.ClientSession() as session:
         replica = fleet_of(tmp_path, session).replicas["full"]

@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from serving.contract.replica import CACHE_SALT, NO_PREFIX_CACHE
-from serving.engine.engine import SPOKEN
-from serving.engine.external import External
-from serving.engine.vllm import Vllm
+from serving.engine.adapter import SPOKEN, ExternalAdapter
+from serving.engine.vllm import VllmAdapter
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack
 from tests.fixtures.waiting import eventually
@@ -97,8 +96,8 @@ async def test_an_engine_that_keeps_nobody_apart_serves_one_organization_alone(
 
 
 def test_a_server_of_others_promises_only_what_its_deployment_declares() -> None:
-    external = External()
+    external = ExternalAdapter()
     assert CACHE_SALT not in external.capabilities(catalog.deployment())
     declared = catalog.deployment(engine_arguments=("cache_salt", "tools"))
     assert {"cache_salt", "tools"} <= set(external.capabilities(declared))
-    assert "tools" not in Vllm("cpu").capabilities(catalog.deployment())
+    assert "tools" not in VllmAdapter("cpu").capabilities(catalog.deployment())

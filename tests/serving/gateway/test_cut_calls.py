@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from serving.engine.event import Event
-from serving.engine.reading import StreamReading
-from serving.engine.usage import Tokens
+from serving.engine.events import EngineEvent, TokenUsage
+from serving.engine.response_parser import StreamParser
 from serving.gateway.dialects.anthropic.route import Messages
 from serving.gateway.dialects.chat import Chat
 from serving.gateway.dialects.dialect import Generating
@@ -49,23 +48,23 @@ def recorded(choice: str, interval: int) -> Iterator[tuple[int, list[dict[str, A
         yield line["cut"], chunks
 
 
-def events_of(choices: list[dict[str, Any]]) -> list[Event]:
+def events_of(choices: list[dict[str, Any]]) -> list[EngineEvent]:
     """What is read of an engine that says so."""
     head = {"id": "chatcmpl-our-id", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     chunks = [json.dumps(head | {"choices": [each]}, separators=(",", ":")) for each in choices]
-    reading = StreamReading(choices=1, prompts=1, may_call_tools=True, request_id="our-id")
+    reading = StreamParser(choices=1, prompts=1, may_call_tools=True, request_id="our-id")
     events = reading.feed("".join(f"data: {each}\n\n" for each in [*chunks, "[DONE]"]).encode())
     reading.end()
     return events
 
 
-def told(language: str, events: list[Event], *, streamed: bool) -> bytes:
+def told(language: str, events: list[EngineEvent], *, streamed: bool) -> bytes:
     dialect, fields = ASKED[language]
     body = json.dumps({"model": "demo", "stream": streamed} | fields).encode()
     job = dialect.job(dialect.decode(body), body_bytes=len(body), model=catalog.model())
     rendering = dialect.rendering(job, "our-id")
     said = b"".join(rendering.take([event]) for event in events)
-    return said + rendering.end(Tokens(input=3, output=5))
+    return said + rendering.end(TokenUsage(input=3, output=5))
 
 
 def deltas_of(stream: bytes) -> list[dict[str, Any]]:

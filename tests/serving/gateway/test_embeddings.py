@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from serving.contract.price import charge
 from serving.contract.prompt import PromptBound
+from serving.engine.events import TokenUsage
 from serving.engine.simulated.embedding import vector_of
-from serving.engine.simulated.faults import Fault
+from serving.engine.simulated.settings import Fault
 from serving.engine.simulated.tokens import prompt_of_ids, prompt_of_text
-from serving.engine.usage import Tokens
 from serving.gateway import exchange
 from serving.gateway.dialects.embeddings import INPUTS_MAX, NUMBERS_MAX, Embeddings
 from tests.fixtures import catalog
@@ -291,12 +291,12 @@ def test_what_is_held_covers_whatever_it_takes_and_no_engine_bills_more(asked: A
     assert job.work.prompts == len(inputs)
     # A text has no more tokens than bytes, but for the marks that a tokenizer adds.
     sizes = [len(each.encode()) + 2 if isinstance(each, str) else len(each) for each in inputs]
-    taken = Tokens(input=sum(sizes))
+    taken = TokenUsage(input=sum(sizes))
     most = job.input_tokens_max(PromptBound(growth=1))
     assert job.bounded(taken, most) is taken
     due = charge(price, input_tokens=taken.input, cached_input_tokens=0, output_tokens=0)
     assert due.total_nanos <= job.worst_case_nanos((price,), most)
-    billed = job.bounded(Tokens(input=10**8, output=10**8), most)
+    billed = job.bounded(TokenUsage(input=10**8, output=10**8), most)
     assert (billed.output, billed.input) <= (0, 512 * len(inputs))
     told = json.loads(b"".join(job.work.fields) + b"}")
     assert told == {"input": json.loads(data)["input"]}

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from serving.contract.usage import Outcome
-from serving.engine.simulated.faults import Fault
-from serving.engine.work import WHOLE_INTERVAL_TOKENS
+from serving.engine.request import WHOLE_INTERVAL_TOKENS
+from serving.engine.simulated.settings import Fault
 from serving.gateway.interrupts import Interrupts
 from serving.pool.ticket import Ticket
 from tests.fixtures import catalog

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.errors import AnswerBroken
-from serving.engine.reading import Reading
-from serving.engine.usage import Tokens
-from serving.engine.vectors import VectorReading
+from serving.engine.embedding_parser import EmbeddingParser
+from serving.engine.errors import InvalidEngineResponse
+from serving.engine.events import TokenUsage
+from serving.engine.response_parser import ResponseParser
 from serving.gateway.conversation import Conversation
 from serving.gateway.dialects.dialect import Rendering
 from serving.gateway.dialects.embeddings import Embeddings
@@ -55,14 +55,14 @@ def as_engines_say(vectors: list[list[float]], *, is_base64: bool = True) -> byt
     return json.dumps(said, separators=(",", ":")).encode()
 
 
-def vectors_of(inputs: int, encoding: str) -> tuple[VectorReading, Rendering]:
+def vectors_of(inputs: int, encoding: str) -> tuple[EmbeddingParser, Rendering]:
     fields = {"model": "demo-embed", "input": ["a"] * inputs, "encoding_format": encoding}
     asked = EMBEDDINGS.decode(json.dumps(fields).encode())
     job = EMBEDDINGS.job(asked, body_bytes=100, model=catalog.embedder())
-    return VectorReading(inputs, ID), EMBEDDINGS.rendering(job, ID)
+    return EmbeddingParser(inputs, ID), EMBEDDINGS.rendering(job, ID)
 
 
-def read_here(reading: Reading, rendering: Rendering, data: bytes, at: int) -> bytes:
+def read_here(reading: ResponseParser, rendering: Rendering, data: bytes, at: int) -> bytes:
     for part in (data[:at], data[at:]):
         rendering.take(reading.feed(part))
     reading.end()
@@ -70,7 +70,7 @@ def read_here(reading: Reading, rendering: Rendering, data: bytes, at: int) -> b
 
 
 def read_beside(
-    reading: Reading, rendering: Rendering, data: bytes, at: int
+    reading: ResponseParser, rendering: Rendering, data: bytes, at: int
 ) -> tuple[Took | Broken, bytes]:
     """As a process does it that is given what was read until then."""
     rendering.take(reading.feed(data[:at]))
@@ -86,7 +86,7 @@ def test_vectors_are_told_in_the_same_bytes_wherever_they_are_read(
         *vectors_of(len(vectors), encoding), said, data.draw(st.integers(0, len(said)))
     )
     reply, body = read_beside(*vectors_of(len(vectors), encoding), said, at)
-    assert (reply, body) == (Took(Tokens(input=7)), here)
+    assert (reply, body) == (Took(TokenUsage(input=7)), here)
     told = [each["embedding"] for each in json.loads(body)["data"]]
     wanted = json.loads(as_engines_say(vectors, is_base64=encoding == "base64"))["data"]
     assert told == [each["embedding"] for each in wanted]
@@ -95,7 +95,7 @@ def test_vectors_are_told_in_the_same_bytes_wherever_they_are_read(
 def test_what_nobody_waits_for_is_counted_and_not_made() -> None:
     reading, _ = vectors_of(1, "float")
     reply = finish(Begun(reading, None), as_engines_say([[1.0]]))
-    assert reply == (Took(Tokens(input=7)), b"")
+    assert reply == (Took(TokenUsage(input=7)), b"")
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ async def test_where_no_process_is_to_be_had_it_is_made_here(
 
 
 async def test_a_long_answer_that_is_none_is_broken(finishing: Finishing) -> None:
-    with pytest.raises(AnswerBroken, match="a vector for each input"):
+    with pytest.raises(InvalidEngineResponse, match="a vector for each input"):
         await relayed(finishing, as_engines_say(NUMBERS[:-1]))
     assert finishing.bench.lost_count == 0
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from serving.engine.engine import SPOKEN
-from serving.engine.work import write
+from serving.engine.adapter import SPOKEN
+from serving.engine.request import write
 from serving.gateway.dialects.chat import Chat
 from tests.fixtures import catalog
 

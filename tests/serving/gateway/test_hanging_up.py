@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from serving.engine.simulated.faults import Fault
+from serving.engine.simulated.settings import Fault
 from serving.engine.simulated.tokens import count_of, prompt_of_text
 from serving.gateway import exchange, lingering
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack

@@ -14,7 +14,7 @@ from serving.contract.codec import decode
 from serving.contract.ids import moment_of
 from serving.contract.usage import UsageEvent
 from serving.engine.simulated.engine import SimulatedEngine
-from serving.engine.simulated.faults import Fault
+from serving.engine.simulated.settings import Fault
 from serving.pool.pool import Pool
 from serving.usage.journal import JOURNAL, Journal
 from tests.fixtures import catalog

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from serving.contract.idempotency import CLAIMS_MAX, ClaimInProgress, ClaimReply, IdempotencyClaim
-from serving.engine.simulated.faults import Fault
+from serving.engine.simulated.settings import Fault
 from serving.gateway.conversation import Conversation
 from serving.gateway.idempotency import copy, once, sealing, turn
 from serving.pool.room import Room

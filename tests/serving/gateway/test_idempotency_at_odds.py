@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from serving.engine.simulated.faults import Fault
+from serving.engine.simulated.settings import Fault
 from serving.usage import claims
 from tests.fixtures.corpus import quarter
 from tests.fixtures.gateway import Stack, running_stack

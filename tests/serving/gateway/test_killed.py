@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 
 from serving.contract.lease import LeaseReply, LeaseRequest
-from serving.engine.simulated.server import Server
-from serving.engine.simulated.settings import Settings
+from serving.engine.simulated.server import SimulatedServer
+from serving.engine.simulated.settings import SimulatorSettings
 from serving.usage.journal import JOURNAL
 from tests.fixtures import catalog
 from tests.fixtures.environment import free_port
@@ -32,7 +32,9 @@ FINISHED_EACH = 25
 @pytest.mark.full
 async def test_whoever_saw_the_end_is_billed_exactly_once_through_kills(tmp_path: Path) -> None:
     control, tenant, port = FakeControl(), catalog.tenant(), free_port()
-    engine = Server(Settings(models=("var_demo",), port=0, context_tokens=512, itl_seconds=0.002))
+    engine = SimulatedServer(
+        SimulatorSettings(models=("var_demo",), port=0, context_tokens=512, itl_seconds=0.002)
+    )
     door = Door(f"http://127.0.0.1:{port}/v1", tenant.secret, "demo")
     ending = asyncio.Event()
     async with control.serving():
@@ -70,7 +72,7 @@ async def test_a_gateway_killed_while_control_is_away_serves_from_the_leases_on_
     tmp_path: Path,
 ) -> None:
     control, fleet, tenant = FakeControl(), FakeControl(), catalog.tenant()
-    engine = Server(Settings(models=("var_demo",), port=0, context_tokens=512))
+    engine = SimulatedServer(SimulatorSettings(models=("var_demo",), port=0, context_tokens=512))
     headers = {"authorization": f"Bearer {tenant.secret}"}
     turn = {"role": "user", "content": "hi"}
     body = {"model": "demo", "messages": [turn], "max_tokens": 4}
@@ -120,7 +122,7 @@ async def test_a_lease_is_returned_or_adopted_never_both(tmp_path: Path, is_rece
     or before the gateway hears that billing has."""
     control, tenant = FakeControl(), catalog.tenant()
     billing, answer = control.billing, control.billing.lease
-    engine = Server(Settings(models=("var_demo",), port=0, context_tokens=512))
+    engine = SimulatedServer(SimulatorSettings(models=("var_demo",), port=0, context_tokens=512))
     headers = {"authorization": f"Bearer {tenant.secret}"}
     turn = {"role": "user", "content": "hi"}
     body = {"model": "demo", "messages": [turn], "max_tokens": 4}

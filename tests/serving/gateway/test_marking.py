@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.contract.text_guard import MARK, TextGuard
-from serving.engine.engine import SPOKEN
-from serving.engine.work import write
+from serving.engine.adapter import SPOKEN
+from serving.engine.request import write
 from serving.gateway.dialects.anthropic.route import Messages
 from serving.gateway.dialects.chat import Chat
 from serving.gateway.dialects.completions import Completions

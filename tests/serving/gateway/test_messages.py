@@ -8,7 +8,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from serving.engine.simulated.faults import Fault
+from serving.engine.simulated.settings import Fault
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 

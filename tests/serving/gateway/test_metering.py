@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from serving.contract.price import charge
-from serving.engine.usage import Tokens
+from serving.engine.events import TokenUsage
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.scripted_server import scripted
@@ -45,7 +45,7 @@ async def test_the_fair_queue_charges_what_an_engine_has_counted_so_far(tmp_path
             assert 0 < service.ticket.rates.cost(tokens) <= service.charged
             await reply.read()
         event = await stack.one_event()
-        taken = Tokens(event.input_tokens, event.cached_input_tokens, event.output_tokens)
+        taken = TokenUsage(event.input_tokens, event.cached_input_tokens, event.output_tokens)
         assert service.ticket.rates.cost(taken) <= service.charged
         assert service.is_settled and service.progress is None
 

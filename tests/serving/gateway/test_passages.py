@@ -7,18 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.errors import AnswerBroken
-from serving.engine.event import Choice, FunctionCall, Message, Part, ToolCall
+from serving.engine.errors import InvalidEngineResponse
+from serving.engine.events import (
+    ChoiceDelta,
+    EngineChoice,
+    EngineFunctionCall,
+    EngineMessage,
+    EngineToolCall,
+)
 from serving.gateway.dialects.passages import Passages, passages_of
 
 WORDS = st.text(min_size=1, max_size=6)
 
 
-def part(**fields: Any) -> Part:
-    return msgspec.convert({"index": 0} | fields, Part)
+def part(**fields: Any) -> ChoiceDelta:
+    return msgspec.convert({"index": 0} | fields, ChoiceDelta)
 
 
-def call(index: int, **fields: Any) -> Part:
+def call(index: int, **fields: Any) -> ChoiceDelta:
     return part(delta={"tool_calls": [{"index": index} | fields]})
 
 
@@ -40,12 +46,14 @@ def test_whole_and_as_it_comes(
             steps += passages.read(call(index, function={"arguments": letter}))
     steps += passages.read(part(finish_reason="stop"))
     steps += passages.end()
-    message = Message(
+    message = EngineMessage(
         content=said,
         reasoning=thought,
-        tool_calls=[ToolCall(f"c{n}", FunctionCall(*each)) for n, each in enumerate(calls)],
+        tool_calls=[
+            EngineToolCall(f"c{n}", EngineFunctionCall(*each)) for n, each in enumerate(calls)
+        ],
     )
-    whole = passages_of(Choice(0, message))
+    whole = passages_of(EngineChoice(0, message))
     assert [(p.kind, p.place, p.id, p.name, p.text) for p in passages.closed] == [
         (p.kind, p.place, p.id, p.name, p.text) for p in whole
     ]
@@ -53,7 +61,7 @@ def test_whole_and_as_it_comes(
     assert told == [(does, p.place) for p in whole for does in ("open", "close")]
 
 
-def reasoning(text: str) -> Part:
+def reasoning(text: str) -> ChoiceDelta:
     return part(delta={"reasoning": text})
 
 
@@ -61,12 +69,12 @@ def test_a_call_that_is_over_does_not_go_on() -> None:
     passages = Passages()
     passages.read(call(0, id="a", function={"name": "f"}))
     passages.read(call(1, id="b", function={"name": "g"}))
-    with pytest.raises(AnswerBroken):
+    with pytest.raises(InvalidEngineResponse):
         passages.read(call(0, function={"arguments": "{}"}))
 
 
 def test_an_answer_without_an_ending_is_none() -> None:
     passages = Passages()
     passages.read(part(delta={"content": "x"}))
-    with pytest.raises(AnswerBroken):
+    with pytest.raises(InvalidEngineResponse):
         passages.end()

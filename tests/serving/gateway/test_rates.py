@@ -19,7 +19,7 @@ import pytest
 from serving.contract.limits import MINUTE, count_name
 from serving.contract.records import ModelRateLimits, RateLimitSettings, UsageTierRecord
 from serving.contract.slot_shares import DemandReport
-from serving.engine.simulated.faults import Fault
+from serving.engine.simulated.settings import Fault
 from serving.fleet import shares
 from serving.gateway import exchange
 from serving.limits import line, window

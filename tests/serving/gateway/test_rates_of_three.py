@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from serving.contract.records import RateLimitSettings
-from serving.engine.simulated.server import Server
-from serving.engine.simulated.settings import Settings
+from serving.engine.simulated.server import SimulatedServer
+from serving.engine.simulated.settings import SimulatorSettings
 from tests.fixtures import catalog
 from tests.fixtures.environment import free_port
 from tests.fixtures.fake_control import FakeControl
@@ -92,7 +92,7 @@ async def three(
     monkeypatch.setenv("REDIS_URL", redis_server.url)
     control, ports = FakeControl(), [free_port() for _ in range(GATEWAYS)]
     control.counts_gateways = True
-    engine = Server(Settings(models=("var_demo",), port=0, context_tokens=512))
+    engine = SimulatedServer(SimulatorSettings(models=("var_demo",), port=0, context_tokens=512))
     async with AsyncExitStack() as running:
         await running.enter_async_context(control.serving())
         await engine.start()

@@ -5,8 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from serving.engine.event import Event
-from serving.engine.usage import Tokens
+from serving.engine.events import EngineEvent, TokenUsage
 from serving.gateway.conversation import Conversation
 from serving.gateway.interrupts import Interrupted, Interrupts
 from serving.gateway.relay import Relay
@@ -33,11 +32,11 @@ class Heard:
 
     is_whole = False
     piece_bytes = 1_024
-    tokens = Tokens(3, 0, 1)
+    tokens = TokenUsage(3, 0, 1)
     has_usage = True
 
-    def feed(self, data: bytes) -> list[Event]:
-        return [Event(data, None)] if data else []
+    def feed(self, data: bytes) -> list[EngineEvent]:
+        return [EngineEvent(data, None)] if data else []
 
     def end(self) -> None:
         return None

@@ -8,7 +8,7 @@ import pytest
 from openai import BadRequestError
 from openai.types.responses import Response
 
-from serving.engine.simulated.faults import Fault
+from serving.engine.simulated.settings import Fault
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 
 PATH = "/v1/responses"

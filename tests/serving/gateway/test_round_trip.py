@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
-from serving.engine.event import Event
-from serving.engine.usage import Tokens
+from serving.engine.events import EngineEvent, TokenUsage
 from serving.gateway.dialects.anthropic.answer import arguments_of
 from serving.gateway.dialects.anthropic.route import Messages
 from serving.gateway.dialects.chat import Chat
@@ -47,7 +46,7 @@ def calls_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def engines_stream(answer: dict[str, Any]) -> list[Event]:
+def engines_stream(answer: dict[str, Any]) -> list[EngineEvent]:
     """What vLLM streams."""
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
     deltas += [{"reasoning": letter} for letter in answer["reasoning"] or ""]
@@ -62,14 +61,14 @@ def engines_stream(answer: dict[str, Any]) -> list[Event]:
     head = {"id": "e", "object": "o", "created": 17, "model": "var_demo"}
     choices: list[dict[str, Any]] = [{"index": 0, "delta": each} for each in deltas]
     choices.append({"index": 0, "delta": {}, "finish_reason": "stop", "stop_reason": None})
-    return [Event(json.dumps(head | {"choices": [choice]}).encode()) for choice in choices]
+    return [EngineEvent(json.dumps(head | {"choices": [choice]}).encode()) for choice in choices]
 
 
 def answered(work: Job, answer: dict[str, Any]) -> dict[str, Any]:
     """What the client gets of an engine's answer."""
     rendering = work.dialect.rendering(work, "our-id")
     rendering.take(engines_stream(answer))
-    body: dict[str, Any] = json.loads(rendering.end(Tokens(input=3, output=5)))
+    body: dict[str, Any] = json.loads(rendering.end(TokenUsage(input=3, output=5)))
     return body
 
 
@@ -126,7 +125,7 @@ def streamed(work: Job, answer: dict[str, Any]) -> list[dict[str, Any]]:
     """The events that a client gets of an engine's stream."""
     rendering = work.dialect.rendering(work, "our-id")
     data = b"".join(rendering.take([event]) for event in engines_stream(answer))
-    return told_by_events(data + rendering.end(Tokens(input=3, output=5)))
+    return told_by_events(data + rendering.end(TokenUsage(input=3, output=5)))
 
 
 @settings(deadline=None)  # the clients' types are built at the first answer
@@ -211,8 +210,8 @@ def test_completions_take_their_own_text_back(text: str) -> None:
     rendering = work.dialect.rendering(work, "our-id")
     choice = {"index": 0, "text": text, "finish_reason": "stop"}
     said = {"id": "e", "object": "o", "created": 17, "model": "m", "choices": [choice]}
-    rendering.take([Event(json.dumps(said).encode())])
-    body = json.loads(rendering.end(Tokens(input=3, output=5)))
+    rendering.take([EngineEvent(json.dumps(said).encode())])
+    body = json.loads(rendering.end(TokenUsage(input=3, output=5)))
     again = job(COMPLETIONS, ask | {"prompt": "Water" + body["choices"][0]["text"]})
     assert told_to_vllm(again)["prompt"] == "Water" + text
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from serving.contract.price import worst_case_nanos
 from serving.contract.prompt import PromptBound
-from serving.engine.usage import Tokens
+from serving.engine.events import TokenUsage
 from serving.gateway.dialects import completions
 from serving.gateway.dialects.chat import ENGINE_FIELDS, Chat, ChatRequest
 from serving.gateway.dialects.completions import CompletionRequest, Completions
@@ -353,7 +353,7 @@ def test_nothing_but_the_prompt_may_be_asked_for() -> None:
     made = job({"model": "demo", "prompt": "x", "echo": True, "max_tokens": 0}, COMPLETIONS)
     assert told_to_vllm(made)["max_tokens"] == 0
     assert made.worst_case_nanos((price(),), 512) == 512 * 150 + 600
-    assert made.bounded(Tokens(input=1, output=5), 512).output == 1
+    assert made.bounded(TokenUsage(input=1, output=5), 512).output == 1
     assert refused({"model": "demo", "prompt": "x", "max_tokens": 0}, COMPLETIONS).param
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from serving.engine.errors import PromptSize, RequestRefused
+from serving.engine.errors import PromptLength, RequestRejected
 from serving.gateway.dialects.anthropic.request import CountRequest, MessagesRequest
 from serving.gateway.dialects.anthropic.route import CountTokens, Messages
 from serving.gateway.dialects.chat import Chat, ChatRequest
@@ -240,19 +240,19 @@ def test_an_empty_prompt_is_refused_by_name(prompt: Any) -> None:
     assert (error.param or "").startswith("prompt")
 
 
-SIZES = [None, PromptSize(600, False), PromptSize(600, True), PromptSize(400, False)]
+SIZES = [None, PromptLength(600, False), PromptLength(600, True), PromptLength(400, False)]
 
 
 @pytest.mark.parametrize("prompt", SIZES)
 @pytest.mark.parametrize("dialect", [CHAT, COMPLETIONS, RESPONSES, MESSAGES])
 def test_a_context_that_overflows_is_told_in_the_words_that_clients_look_for(
-    dialect: Any, prompt: PromptSize | None
+    dialect: Any, prompt: PromptLength | None
 ) -> None:
     """LiteLLM looks for OpenAI's and Anthropic's words, LangChain for the code or for those words,
     Claude Code for the figures."""
     tokens = {"max_output_tokens": 200} if dialect is RESPONSES else {"max_tokens": 200}
     made = job(dialect, ASK[dialect] | tokens)
-    error = dialect.refusal(RequestRefused("context", prompt), made)
+    error = dialect.refusal(RequestRejected("context", prompt), made)
     assert error.code == "context_length_exceeded"
     if dialect is not MESSAGES:
         assert error.message.startswith("This model's maximum context length is 512 tokens. How")

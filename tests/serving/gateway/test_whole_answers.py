@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.errors import AnswerBroken
-from serving.engine.event import Event
-from serving.engine.usage import Tokens
+from serving.engine.errors import InvalidEngineResponse
+from serving.engine.events import EngineEvent, TokenUsage
 from serving.gateway.dialects import assembly
 from serving.gateway.dialects.chat import Chat
 from serving.gateway.dialects.completions import Completions
@@ -36,15 +35,15 @@ def job(dialect: Dialect, **fields: Any) -> Job:
     return dialect.job(dialect.decode(data), body_bytes=len(data), model=catalog.model())
 
 
-def event(choices: list[dict[str, Any]]) -> Event:
+def event(choices: list[dict[str, Any]]) -> EngineEvent:
     head = {"id": "e", "object": "o", "created": 17, "model": "var_demo"}
-    return Event(json.dumps(head | {"choices": choices}).encode())
+    return EngineEvent(json.dumps(head | {"choices": choices}).encode())
 
 
-def assembled(work: Job, events: list[Event]) -> list[dict[str, Any]]:
+def assembled(work: Job, events: list[EngineEvent]) -> list[dict[str, Any]]:
     rendering = work.dialect.rendering(work, "our-id")
     assert rendering.take(events) == b""
-    body = json.loads(rendering.end(Tokens(input=3, output=5)))
+    body = json.loads(rendering.end(TokenUsage(input=3, output=5)))
     assert body["id"].endswith("our-id")
     assert (body["model"], body["created"]) == ("demo", 17)
     assert body["usage"]["total_tokens"] == 8
@@ -60,7 +59,7 @@ def pieces(draw: st.DrawFn, count: int) -> list[slice]:
 
 
 @st.composite
-def interleaved(draw: st.DrawFn, queues: list[list[Any]]) -> list[Event]:
+def interleaved(draw: st.DrawFn, queues: list[list[Any]]) -> list[EngineEvent]:
     """Mix the chunks of several choices, each in its own order."""
     waiting = [list(queue) for queue in queues]
     events = []
@@ -142,13 +141,13 @@ def test_thought_without_words_leaves_the_content_empty() -> None:
     ],
 )
 def test_what_is_no_answer_is_not_passed_off_as_one(choices: list[dict[str, Any]]) -> None:
-    with pytest.raises(AnswerBroken):
+    with pytest.raises(InvalidEngineResponse):
         assembled(job(CHAT), [event(choices)])
 
 
 def test_an_answer_never_outgrows_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembly, "ANSWER_BYTES_MAX", 200)
-    with pytest.raises(AnswerBroken, match="larger"):
+    with pytest.raises(InvalidEngineResponse, match="larger"):
         assembled(job(CHAT), [event([{"index": 0, "delta": {"content": "x" * 200}}])])
 
 

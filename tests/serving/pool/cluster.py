@@ -8,7 +8,7 @@ from typing import Any
 from serving.contract.codec import decode, encode
 from serving.contract.slot_shares import DemandReport, SlotSharesReply
 from serving.contract.units import Tier
-from serving.engine.usage import Tokens
+from serving.engine.events import TokenUsage
 from serving.fleet.shares import SlotShares
 from serving.gateway.slot_shares import Shares, demand_of
 from serving.pool.errors import Overloaded
@@ -85,7 +85,7 @@ class Cluster:
                     self.in_flight_max = max(self.in_flight_max, in_flight)
                     slot.works()
                     await asyncio.sleep(seconds)
-                    slot.took(Tokens(ticket.input_tokens, 0, 20))
+                    slot.took(TokenUsage(ticket.input_tokens, 0, 20))
                     self.served[ticket.tier] += 1
                     self.served_by[ticket.organization_id] += 1
                     self.slot_seconds[ticket.tier] += seconds * ticket.width

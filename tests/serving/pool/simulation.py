@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import count
 from typing import Any
 
-from serving.engine.usage import Tokens
+from serving.engine.events import TokenUsage
 from serving.pool.errors import Overloaded
 from serving.pool.pool import Pool
 from serving.pool.ticket import Ticket
@@ -37,7 +37,7 @@ class Simulation:
                     began = self.now
                     slot.works()
                     await self._sleep(tokens * step)
-                    slot.took(Tokens(ticket.input_tokens, 0, tokens * ticket.width))
+                    slot.took(TokenUsage(ticket.input_tokens, 0, tokens * ticket.width))
                     self.slot_seconds[ticket.organization_id] += (self.now - began) * ticket.width
             except Overloaded:
                 self.refused[ticket.organization_id] += 1

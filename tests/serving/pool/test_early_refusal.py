@@ -13,7 +13,7 @@ import pytest
 
 from serving.contract.tiers import DEFAULT_GUARANTEES
 from serving.contract.units import TIERS, Tier
-from serving.engine.usage import Tokens
+from serving.engine.events import TokenUsage
 from serving.pool.errors import Overloaded
 from serving.pool.line import BOUNDS
 from serving.pool.member import Service, Waiter
@@ -53,7 +53,7 @@ class World:
                 self.comes(what)
             elif isinstance(what, Service):
                 self.free += 1
-                self.queue.settle(what, Tokens(60, 0, 16))
+                self.queue.settle(what, TokenUsage(60, 0, 16))
                 self.queue.end(what)
             elif not what.turn.done():
                 self.tell(self.queue.give_up(what))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.engine.usage import Tokens
+from serving.engine.events import TokenUsage
 from serving.pool.line import Bounds, Line
 from serving.pool.member import Service, Waiter
 from serving.pool.ticket import Rates, Ticket
@@ -52,7 +52,7 @@ class Busy:
     def end_one(self, output: int) -> None:
         """One of those that run ends, after so many tokens."""
         service = self.running.pop(self.random.randrange(len(self.running)))
-        tokens = Tokens(input=service.ticket.input_tokens, output=output)
+        tokens = TokenUsage(input=service.ticket.input_tokens, output=output)
         self.line.settle(service, tokens)
         self.line.end(service)
         organization = service.member.organization_id
@@ -154,13 +154,13 @@ def test_what_is_charged_at_one_part_is_settled_at_it(
 ) -> None:
     line, expected = Line(NO_BOUNDS), 0.0
     keeper = line.serve_at_once(Ticket("a", rates=RATES))  # so that it is busy throughout
-    line.settle(keeper, Tokens())
+    line.settle(keeper, TokenUsage())
     for at_begin, at_end, weight, output in requests:
         line.set_parts({"a": at_begin})
         ticket = Ticket("a", weight, output_tokens_max=OUTPUT_MAX, rates=RATES)
         service = line.serve_at_once(ticket)
         line.set_parts({"a": at_end})
-        tokens = Tokens(input=3, output=output)
+        tokens = TokenUsage(input=3, output=output)
         line.settle(service, tokens)
         line.end(service)
         expected += RATES.cost(tokens) / (weight * max(0.001, at_begin))
@@ -184,7 +184,7 @@ def test_nobody_is_remembered_for_ever() -> None:
     line = Line(NO_BOUNDS)
     for number in range(12_000):
         service = line.serve_at_once(Ticket(f"org_{number}", input_tokens=5))
-        line.settle(service, Tokens(input=5))
+        line.settle(service, TokenUsage(input=5))
         line.end(service)
     assert len(line._idle) <= 10_000
 
@@ -194,7 +194,7 @@ def test_estimates_follow_an_organizations_own_answers() -> None:
     ticket = Ticket("a", input_tokens=100, output_tokens_max=1_000, rates=RATES)
     for _ in range(40):
         service = line.serve_at_once(ticket)
-        line.settle(service, Tokens(input=100, output=10))
+        line.settle(service, TokenUsage(input=100, output=10))
         line.end(service)
     assert line.serve_at_once(ticket).charged < 100 + 20 * RATES.output
 
@@ -203,6 +203,6 @@ def test_what_an_engine_failed_to_do_is_not_charged_and_what_nobody_counted_as_e
     line = Line(NO_BOUNDS)
     ticket = Ticket("a", input_tokens=100, output_tokens_max=50, rates=RATES)
     failed, uncounted = line.serve_at_once(ticket), line.serve_at_once(ticket)
-    line.settle(failed, Tokens())
+    line.settle(failed, TokenUsage())
     line.settle(uncounted, None)
     assert uncounted.member.counter == uncounted.charged == 100 + 50 * RATES.output

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.engine.usage import Tokens
+from serving.engine.events import TokenUsage
 from serving.pool.pool import Pool
 from serving.pool.replica import SLOW_SECONDS, Replica
 from serving.pool.ticket import Ticket
@@ -39,7 +39,7 @@ class World:
     def usable(self) -> list[Replica]:
         return [one for one in self.pool.replicas.values() if one.is_usable(self.now)]
 
-    async def serve(self, one: Replica, tokens: Tokens) -> None:
+    async def serve(self, one: Replica, tokens: TokenUsage) -> None:
         """Have one replica answer a request, whatever routing would say."""
         others = [id_ for id_ in self.pool.replicas if id_ != one.record.replica_id]
         async with self.pool.slot(Ticket("a", input_tokens=tokens.input), others) as slot:
@@ -55,7 +55,7 @@ class World:
         for _ in range(count):
             for one in self.usable():
                 for size, cached in sizes or ((1_000, 0),):
-                    await self.serve(one, Tokens(size, cached, 20))
+                    await self.serve(one, TokenUsage(size, cached, 20))
             self.now += 0.5
 
 
@@ -74,7 +74,7 @@ async def test_nothing_is_remembered_of_who_is_gone() -> None:
         world.pool.set_replicas({id_: one.record for id_, one in left.items()})
         world.now += 1.0
         slot.works()
-        slot.took(Tokens(100, 0, 20))
+        slot.took(TokenUsage(100, 0, 20))
     health = world.pool.health
     outliers = health._outliers
     for times in (health.hedging.times, outliers._first, outliers._each):
@@ -98,7 +98,7 @@ async def test_long_prompts_make_no_replica_look_slow() -> None:
     world = World(3)
     for _ in range(20):
         for number, one in enumerate(world.usable()):
-            await world.serve(one, Tokens(32_000 if number == 1 else 500, 0, 20))
+            await world.serve(one, TokenUsage(32_000 if number == 1 else 500, 0, 20))
     assert not world.out
 
 
@@ -106,8 +106,8 @@ async def test_nor_does_a_cold_cache() -> None:
     world = World(3)
     for _ in range(20):
         for number, one in enumerate(world.usable()):
-            await world.serve(one, Tokens(32_000, 0 if number == 1 else 31_500, 20))
-            await world.serve(one, Tokens(500, 0, 20))
+            await world.serve(one, TokenUsage(32_000, 0 if number == 1 else 31_500, 20))
+            await world.serve(one, TokenUsage(500, 0, 20))
     assert not world.out
 
 
@@ -127,7 +127,7 @@ async def test_one_request_tries_it_again_and_a_failed_trial_is_longer() -> None
             await world.rounds(1)
         async with world.pool.slot(Ticket("a"), ["rep_1", "rep_3"]) as slot:
             assert (slot.replica, sick.is_usable(world.now)) == (sick, False)
-        await world.serve(sick, Tokens(1_000, 0, 20))
+        await world.serve(sick, TokenUsage(1_000, 0, 20))
         assert not sick.is_usable(world.now)
 
 
@@ -137,7 +137,7 @@ async def test_it_is_back_once_it_is_as_fast_as_others() -> None:
     world.prefill.clear()
     while not world.pool.replicas["rep_2"].is_usable(world.now):
         await world.rounds(1)
-    await world.serve(world.pool.replicas["rep_2"], Tokens(1_000, 0, 20))
+    await world.serve(world.pool.replicas["rep_2"], TokenUsage(1_000, 0, 20))
     assert not world.out
     await world.rounds(12)
     assert not world.out
@@ -152,7 +152,7 @@ async def test_what_began_before_it_was_put_out_is_no_trial() -> None:
         await world.rounds(12)
         assert world.out == {"rep_2"}
         world.now = sick.slow_until + 1.0
-        early.took(Tokens(1_000, 0, 20))
+        early.took(TokenUsage(1_000, 0, 20))
     assert world.out == {"rep_2"}
 
 
@@ -169,7 +169,7 @@ async def test_who_waits_is_woken_when_one_is_back() -> None:
         await asyncio.sleep(0)
         assert len(world.pool.queue) == 1
         trial.works()
-        trial.took(Tokens(1_000, 0, 20))
+        trial.took(TokenUsage(1_000, 0, 20))
         slot = await waiting
     assert slot.replica is sick
 
@@ -185,7 +185,7 @@ def test_the_last_that_works_is_never_put_out_nor_more_than_a_third(count: int, 
             for one in world.usable():
                 for _ in range(4):
                     if one.is_usable(world.now):
-                        await world.serve(one, Tokens(chance.choice((100, 1_000)), 0, 20))
+                        await world.serve(one, TokenUsage(chance.choice((100, 1_000)), 0, 20))
             world.now += 0.5
             assert world.usable()
             assert len(world.out) <= max(1, count // 3)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.contract.units import TIERS
-from serving.engine.usage import Tokens
+from serving.engine.events import TokenUsage
 from serving.pool.line import CHARGE_SECONDS, Line, SlotSecondCost
 from serving.pool.member import Service, Waiter
 from serving.pool.pool import Pool
@@ -39,7 +39,7 @@ def queue_with_mean(clock: Clock, cost: float = SLOT_SECOND_COST) -> FairQueue:
     queue = FairQueue(clock, NO_BOUNDS)
     service = queue.serve_at_once(Ticket("first", rates=RATES))
     clock.now += 10.0
-    queue.settle(service, Tokens(input=int(10 * cost)))
+    queue.settle(service, TokenUsage(input=int(10 * cost)))
     queue.end(service)
     return queue
 
@@ -47,15 +47,15 @@ def queue_with_mean(clock: Clock, cost: float = SLOT_SECOND_COST) -> FairQueue:
 @pytest.mark.parametrize(
     ("tokens", "width", "seconds", "service"),
     [
-        (Tokens(input=1_000, cached_input=400, output=200), 1, 1.0, 1_600.0),
-        (Tokens(input=1_000, cached_input=400, output=200), 1, 10.0, 2_000.0),
-        (Tokens(input=10, output=8), 8, 5.0, 8_000.0),
-        (Tokens(), 1, 5.0, 1_000.0),
+        (TokenUsage(input=1_000, cached_input=400, output=200), 1, 1.0, 1_600.0),
+        (TokenUsage(input=1_000, cached_input=400, output=200), 1, 10.0, 2_000.0),
+        (TokenUsage(input=10, output=8), 8, 5.0, 8_000.0),
+        (TokenUsage(), 1, 5.0, 1_000.0),
     ],
     ids=["tokens cost more", "slot time costs more", "each choice has a slot", "nothing made"],
 )
 def test_service_is_the_larger_of_what_tokens_and_slots_cost(
-    tokens: Tokens, width: int, seconds: float, service: float
+    tokens: TokenUsage, width: int, seconds: float, service: float
 ) -> None:
     clock = Clock()
     queue = queue_with_mean(clock)
@@ -63,7 +63,7 @@ def test_service_is_the_larger_of_what_tokens_and_slots_cost(
     clock.now += seconds
     queue.settle(one, tokens)
     assert one.charged == one.member.counter == pytest.approx(service)
-    queue.settle(one, Tokens(input=10**6))
+    queue.settle(one, TokenUsage(input=10**6))
     assert one.charged == one.member.counter == pytest.approx(service), "corrected once"
 
 
@@ -78,12 +78,12 @@ def test_a_request_is_charged_while_it_runs_a_second_ahead() -> None:
         clock.now += CHARGE_SECONDS
         queue.serve_at_once(Ticket("b"))
         assert one.charged == one.member.counter == (second + 1) * 2 * SLOT_SECOND_COST
-    one.progress = lambda: Tokens(input=100, output=500)
+    one.progress = lambda: TokenUsage(input=100, output=500)
     clock.now += CHARGE_SECONDS
     queue.serve_at_once(Ticket("b"))
     assert one.charged == one.member.counter == 2_100 + 2 * SLOT_SECOND_COST
     clock.now += CHARGE_SECONDS / 4
-    queue.settle(one, Tokens(input=100, cached_input=100, output=500))
+    queue.settle(one, TokenUsage(input=100, cached_input=100, output=500))
     assert one.charged == one.member.counter == 2_050
 
 
@@ -125,7 +125,7 @@ async def test_a_slot_that_nobody_settles_is_charged_by_its_progress() -> None:
     ticket = Ticket("a", input_tokens=10, output_tokens_max=30_000, rates=RATES)
     with pytest.raises(RuntimeError):
         async with pool.slot(ticket) as slot:
-            slot.service.progress = lambda: Tokens(input=10, output=9_000)
+            slot.service.progress = lambda: TokenUsage(input=10, output=9_000)
             raise RuntimeError("the client takes nothing")
     assert slot.service.charged == 36_010.0
 
@@ -135,7 +135,7 @@ def test_bytes_of_a_token_are_averaged_within_bounds() -> None:
     for tokens, expected in ((100, 3.0), (10_000, 2.0), (1, 8.0)):
         for _ in range(400):
             service = queue.serve_at_once(Ticket("a", prompt_bytes=300))
-            queue.settle(service, Tokens(input=tokens))
+            queue.settle(service, TokenUsage(input=tokens))
             queue.end(service)
         assert queue.token_bytes == pytest.approx(expected, rel=0.01)
 
@@ -199,7 +199,7 @@ class Ledger:
             if (head := self.queue.first(4)) is not None:
                 self.running.append(self.queue.serve(head))
         elif step == "make" and some:
-            tokens = Tokens(input=number, output=int(100 * amount))
+            tokens = TokenUsage(input=number, output=int(100 * amount))
             some[number % len(some)].progress = lambda: tokens
         elif step == "pass":
             self.clock.now += amount
@@ -209,7 +209,7 @@ class Ledger:
             self.end(some[number % len(some)], number, is_refund=step == "refund")
 
     def end(self, service: Service, number: int, *, is_refund: bool) -> None:
-        tokens = None if number % 5 == 0 else Tokens(input=number, output=7 * number)
+        tokens = None if number % 5 == 0 else TokenUsage(input=number, output=7 * number)
         if is_refund:
             self.queue.refund(service)
         else:
@@ -306,8 +306,8 @@ class Engine:
                 self.line.settle(service, self.tokens(service))
                 self.queue.end(service)
 
-    def tokens(self, service: Service) -> Tokens:
-        return Tokens(input=service.ticket.input_tokens, output=self.made[service])
+    def tokens(self, service: Service) -> TokenUsage:
+        return TokenUsage(input=service.ticket.input_tokens, output=self.made[service])
 
     def progress_of(self, service: Service) -> Any:
         return lambda: self.tokens(service)
@@ -387,7 +387,7 @@ async def test_who_waits_for_a_permit_is_nobody_to_be_lifted_to() -> None:
     await settle()
     for _ in range(40):
         place = places.pop(0)
-        pool.queue.settle(place.service, Tokens(input=100))
+        pool.queue.settle(place.service, TokenUsage(input=100))
         pool.give_back(place)
         await settle()
         done = [task for task in tasks if task.done()]
@@ -498,5 +498,5 @@ async def test_slots_that_are_free_again_cost_no_more() -> None:
         clock.now += 100.0
         line.charge_running(clock.now)
         assert slot.service.charged == charged
-        slot.took(Tokens(input=1))
+        slot.took(TokenUsage(input=1))
     assert slot.service.charged == 2 * SLOT_SECOND_COST

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.contract.units import TIERS
-from serving.engine.usage import Tokens
+from serving.engine.events import TokenUsage
 from serving.pool.errors import NoReplica, Overloaded, PoolError
 from serving.pool.line import Bounds
 from serving.pool.pool import Pool
@@ -61,7 +61,7 @@ class Client:
             self.stands = set()
             self.served_in.append(slot.pool)
             await self.may_end.wait()
-            slot.took(Tokens(self.ticket.input_tokens, 0, 5))
+            slot.took(TokenUsage(self.ticket.input_tokens, 0, 5))
 
     async def end(self) -> None:
         self.may_end.set()

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from serving.contract.price import RATING
 from serving.contract.usage import BILLABLE, Outcome
-from serving.engine.usage import CompletionDetails, EngineUsage, PromptDetails, Tokens
+from serving.engine.events import (
+    CompletionTokensDetails,
+    EngineUsage,
+    PromptTokensDetails,
+    TokenUsage,
+)
 from serving.usage.meter import Metered, make_event, price_of
 from tests.fixtures.catalog import price
 
@@ -33,7 +38,7 @@ COUNTS = st.integers(0, 10**6)
 
 @pytest.mark.parametrize("outcome", get_args(Outcome))
 def test_only_billable_outcomes_cost_anything(outcome: Outcome) -> None:
-    tokens = Tokens(input=1_000, cached_input=400, output=20)
+    tokens = TokenUsage(input=1_000, cached_input=400, output=20)
     # 600 * 150 + 400 * 75 + 20 * 600 nanos
     assert price_of(METERED, tokens, outcome) == (132_000 if outcome in BILLABLE else 0)
 
@@ -41,12 +46,12 @@ def test_only_billable_outcomes_cost_anything(outcome: Outcome) -> None:
 @pytest.mark.parametrize(
     ("tokens", "price_id", "nanos"),
     [
-        (Tokens(input=199), "short", 29_850),  # 199 * 150
-        (Tokens(input=200), "long", 60_000),  # all 200 at 300
+        (TokenUsage(input=199), "short", 29_850),  # 199 * 150
+        (TokenUsage(input=200), "long", 60_000),  # all 200 at 300
     ],
 )
 def test_the_band_goes_by_the_input_tokens_there_were(
-    tokens: Tokens, price_id: str, nanos: int
+    tokens: TokenUsage, price_id: str, nanos: int
 ) -> None:
     schedule = (
         price(price_id="short"),
@@ -65,11 +70,13 @@ def test_an_event_names_the_rule_it_was_charged_by() -> None:
 def test_whatever_an_engine_says_an_event_can_be_made(
     prompt: int, cached: int, completion: int, reasoning: int
 ) -> None:
-    usage = EngineUsage(prompt, completion, PromptDetails(cached), CompletionDetails(reasoning))
-    event = make_event(METERED, outcome="completed", tokens=Tokens.of(usage))
+    usage = EngineUsage(
+        prompt, completion, PromptTokensDetails(cached), CompletionTokensDetails(reasoning)
+    )
+    event = make_event(METERED, outcome="completed", tokens=TokenUsage.of(usage))
     assert event.cached_input_tokens == min(cached, prompt)
     assert event.reasoning_tokens == min(reasoning, completion)
 
 
 def test_absent_details_are_zero() -> None:
-    assert Tokens.of(EngineUsage(5, None)) == Tokens(input=5)
+    assert TokenUsage.of(EngineUsage(5, None)) == TokenUsage(input=5)

@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 
-from serving.engine.event import Event
-from serving.engine.usage import Tokens
+from serving.engine.events import EngineEvent, TokenUsage
 from serving.gateway.dialects.assembly import Assembly
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.dialects.passages import Passage, passages_of
@@ -75,7 +74,7 @@ class Message(msgspec.Struct, kw_only=True):
     usage: Usage
 
 
-def usage_of(tokens: Tokens) -> Usage:
+def usage_of(tokens: TokenUsage) -> Usage:
     """Say what was metered."""
     return Usage(
         input_tokens=tokens.input - tokens.cached_input,
@@ -121,7 +120,7 @@ class WholeMessage:
         self._model_name = job.model_name
         self._assembly = Assembly(job.work.choices)
 
-    def take(self, events: list[Event]) -> bytes:
+    def take(self, events: list[EngineEvent]) -> bytes:
         """Add events to the answer. Raises AnswerBroken."""
         self._assembly.add(events)
         return b""
@@ -130,7 +129,7 @@ class WholeMessage:
         """Return nothing: a whole answer begins at its end."""
         return b""
 
-    def end(self, tokens: Tokens) -> bytes:
+    def end(self, tokens: TokenUsage) -> bytes:
         """Return the client's body. Raises AnswerBroken when there is no ending."""
         choice = self._assembly.chat()[0]
         calls = bool(choice.message.calls)

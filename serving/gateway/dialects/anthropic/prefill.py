@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from serving.engine.work import Work
+from serving.engine.request import EngineRequest
 from serving.gateway.dialects.anthropic.blocks import TextBlock, ToolUseBlock, Turn
 from serving.gateway.dialects.anthropic.request import CountRequest
 from serving.gateway.errors import BadRequest
@@ -34,7 +34,7 @@ def continues(request: CountRequest) -> bool:
     return True
 
 
-def continued(work: Work) -> Work:
+def continued(work: EngineRequest) -> EngineRequest:
     """Return the work that continues the last message."""
     return replace(work, fields=(*work.fields, CONTINUED))
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from serving.contract.records import ModelRecord, Task
-from serving.engine.errors import RequestRefused
+from serving.engine.errors import RequestRejected
 from serving.gateway.dialects.anthropic import errors
 from serving.gateway.dialects.anthropic.answer import WholeMessage
 from serving.gateway.dialects.anthropic.envelope import AnthropicEnvelope
@@ -57,7 +57,7 @@ class Lowered(AnthropicEnvelope):
         work = with_names(job.work, NAMES)
         return replace(job, work=continued(work) if goes_on else work)
 
-    def refusal(self, refused: RequestRefused, job: Job) -> ApiError:
+    def refusal(self, refused: RequestRejected, job: Job) -> ApiError:
         """Return what is told of a job that the engine minds."""
         return _reworded(self._chat.refusal(refused, job))
 

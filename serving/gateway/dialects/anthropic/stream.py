@@ -2,9 +2,8 @@
 
 import msgspec
 
-from serving.engine.errors import AnswerBroken
-from serving.engine.event import Event
-from serving.engine.usage import NO_TOKENS, Tokens, read_usage
+from serving.engine.errors import InvalidEngineResponse
+from serving.engine.events import NO_TOKENS, EngineEvent, TokenUsage, read_usage
 from serving.gateway.dialects.anthropic.answer import (
     Block,
     Message,
@@ -72,17 +71,17 @@ class StreamedMessage:
         self._has_begun = False
         self._head = b""
 
-    def take(self, events: list[Event]) -> bytes:
+    def take(self, events: list[EngineEvent]) -> bytes:
         """Return what these events are to the client. Raises AnswerBroken."""
         told = self._opening(events[0].usage)
         for event in events:
             for part in event.chunk().choices:
                 if part.index:
-                    raise AnswerBroken("a choice that nobody asked for")
+                    raise InvalidEngineResponse("a choice that nobody asked for")
                 told += [self._tell(step) for step in self._passages.read(part)]
         return b"".join(told)
 
-    def end(self, tokens: Tokens) -> bytes:
+    def end(self, tokens: TokenUsage) -> bytes:
         """Return the last events. Raises AnswerBroken when there was no ending."""
         told = self._opening(None)
         told += [self._tell(step) for step in self._passages.end()]

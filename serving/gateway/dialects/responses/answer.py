@@ -7,8 +7,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from serving.contract.units import Tier
-from serving.engine.event import Event
-from serving.engine.usage import Tokens
+from serving.engine.events import EngineEvent, TokenUsage
 from serving.gateway.dialects.assembly import Assembly
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.dialects.passages import Passage, passages_of
@@ -164,7 +163,7 @@ def begun(job: Job, request_id: str, created: int) -> Response:
 
 
 def ended(
-    response: Response, items: list[Item], finish_reason: str | None, tokens: Tokens
+    response: Response, items: list[Item], finish_reason: str | None, tokens: TokenUsage
 ) -> Response:
     """Return the answer at its end."""
     reason = INCOMPLETE.get(finish_reason or "")
@@ -177,7 +176,7 @@ def ended(
     )
 
 
-def usage_of(tokens: Tokens) -> Usage:
+def usage_of(tokens: TokenUsage) -> Usage:
     """Say what was metered."""
     return Usage(
         input_tokens=tokens.input,
@@ -258,7 +257,7 @@ class WholeResponse:
         self._items = Items(request_id, job.body.called)
         self._assembly = Assembly(job.work.choices)
 
-    def take(self, events: list[Event]) -> bytes:
+    def take(self, events: list[EngineEvent]) -> bytes:
         """Add events to the answer. Raises AnswerBroken."""
         self._assembly.add(events)
         return b""
@@ -267,7 +266,7 @@ class WholeResponse:
         """Return nothing: a whole answer begins at its end."""
         return b""
 
-    def end(self, tokens: Tokens) -> bytes:
+    def end(self, tokens: TokenUsage) -> bytes:
         """Return the client's body. Raises AnswerBroken when there is no ending."""
         choice = self._assembly.chat()[0]
         items = self._items.items_of(passages_of(choice), choice.finish_reason)

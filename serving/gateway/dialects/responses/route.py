@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from serving.contract.records import ModelRecord, Task
-from serving.engine.errors import RequestRefused
+from serving.engine.errors import RequestRejected
 from serving.gateway.dialects import openai
 from serving.gateway.dialects.chat import Chat
 from serving.gateway.dialects.decode import BodyDecoder
@@ -73,6 +73,6 @@ class Responses(openai.OpenAIEnvelope):
         """Return how the answer is told."""
         return (StreamedResponse if job.work.is_streamed else WholeResponse)(job, request_id)
 
-    def refusal(self, refused: RequestRefused, job: Job) -> ApiError:
+    def refusal(self, refused: RequestRejected, job: Job) -> ApiError:
         """Return what is told of a job that the engine minds."""
         return renamed(self._chat.refusal(refused, job), NAMES)

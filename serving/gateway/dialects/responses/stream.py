@@ -5,9 +5,8 @@ import time
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from serving.engine.errors import AnswerBroken
-from serving.engine.event import Event
-from serving.engine.usage import Tokens
+from serving.engine.errors import InvalidEngineResponse
+from serving.engine.events import EngineEvent, TokenUsage
 from serving.gateway.dialects import openai
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.dialects.passages import Passage, Passages, Step
@@ -88,17 +87,17 @@ class StreamedResponse:
         self._head = b""
         self._tail = b""
 
-    def take(self, events: list[Event]) -> bytes:
+    def take(self, events: list[EngineEvent]) -> bytes:
         """Return what these events are to the client. Raises AnswerBroken."""
         told = [] if self._number else self._opening()
         for event in events:
             for part in event.chunk().choices:
                 if part.index:
-                    raise AnswerBroken("a choice that nobody asked for")
+                    raise InvalidEngineResponse("a choice that nobody asked for")
                 told += [self._tell(step) for step in self._passages.read(part)]
         return b"".join(told)
 
-    def end(self, tokens: Tokens) -> bytes:
+    def end(self, tokens: TokenUsage) -> bytes:
         """Return the last events. Raises AnswerBroken when there was no ending."""
         told = [] if self._number else self._opening()
         told += [self._tell(step) for step in self._passages.end()]

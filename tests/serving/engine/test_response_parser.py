@@ -7,11 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.errors import AnswerBroken, RequestRefused
-from serving.engine.event import Event
-from serving.engine.reading import StreamReading, choice_index, cut_usage
-from serving.engine.sse import EVENT_BYTES_MAX, Splitter
-from serving.engine.usage import Tokens, read_usage
+from serving.engine.errors import InvalidEngineResponse, RequestRejected
+from serving.engine.events import EngineEvent, TokenUsage, read_usage
+from serving.engine.response_parser import (
+    EVENT_BYTES_MAX,
+    SseSplitter,
+    StreamParser,
+    choice_index,
+    cut_usage,
+)
 from serving.gateway.dialects.heading import Heading
 
 TEXTS = st.text(max_size=40) | st.sampled_from([',"usage":{', '"usage"', "}}", '{"id":"', "\n\n"])
@@ -44,7 +48,7 @@ USAGE = {"prompt_tokens": 7, "total_tokens": 9, "completion_tokens": 2}
 def test_events_survive_any_cutting(texts: list[str], size: int, end: bytes) -> None:
     chunks = [chunk(text) for text in texts] + [b"[DONE]"]
     stream = sse(*chunks, end=end)
-    splitter = Splitter()
+    splitter = SseSplitter()
     pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
     assert [event for piece in pieces for event in splitter.feed(piece)] == chunks
 
@@ -61,15 +65,15 @@ def test_events_survive_any_cutting(texts: list[str], size: int, end: bytes) -> 
 def test_odd_endings_of_lines_are_read_alike_wherever_they_are_cut(stream: bytes) -> None:
     """Found by fuzzing: what was kept of a stream was unfolded twice, and how many spaces before
     the data were dropped depended on the other events of a piece."""
-    whole = Splitter().feed(stream)
+    whole = SseSplitter().feed(stream)
     for cut in range(len(stream)):
-        splitter = Splitter()
+        splitter = SseSplitter()
         assert [*splitter.feed(stream[:cut]), *splitter.feed(stream[cut:])] == whole
 
 
 def test_a_large_event_in_small_pieces_costs_what_its_bytes_cost() -> None:
     """Searching all of it again for each piece took 40 s for 4 MB."""
-    splitter, began = Splitter(), time.process_time()
+    splitter, began = SseSplitter(), time.process_time()
     for _ in range(40_000):
         assert splitter.feed(b"a" * 100) == []
     assert splitter.feed(b"\n\n") == [b""]
@@ -87,7 +91,7 @@ def test_a_large_event_in_small_pieces_costs_what_its_bytes_cost() -> None:
     ],
 )
 def test_other_fields_of_an_event_are_left_out(event: bytes, data: bytes) -> None:
-    assert Splitter().feed(event + b"\n\n") == [data]
+    assert SseSplitter().feed(event + b"\n\n") == [data]
 
 
 @given(TEXTS, st.booleans(), st.booleans())
@@ -110,7 +114,7 @@ def test_without_usage_an_event_passes_untouched(text: str) -> None:
 def test_every_event_bears_our_id_and_the_clients_name(texts: list[str], name: str) -> None:
     heading = Heading("chatcmpl-ours", name)
     for text in texts:
-        told = json.loads(heading.write([Event(chunk(text))])[len(b"data: ") :])
+        told = json.loads(heading.write([EngineEvent(chunk(text))])[len(b"data: ") :])
         assert (told["id"], told["model"]) == ("chatcmpl-ours", name)
         assert told["choices"] == json.loads(chunk(text))["choices"]
 
@@ -119,13 +123,13 @@ def test_an_engine_that_writes_its_events_otherwise_is_understood_too() -> None:
     heading = Heading("ours", "demo")
     for created in (1, 2):
         spaced = f'{{"model": "x", "created": {created}, "choices": [], "id": "y"}}'.encode()
-        told = json.loads(heading.write([Event(spaced)])[len(b"data: ") :])
+        told = json.loads(heading.write([EngineEvent(spaced)])[len(b"data: ") :])
         assert (told["id"], told["model"], told["created"]) == ("ours", "demo", created)
 
 
 def test_an_event_without_end_is_cut_off() -> None:
-    splitter = Splitter()
-    with pytest.raises(AnswerBroken):
+    splitter = SseSplitter()
+    with pytest.raises(InvalidEngineResponse):
         for _ in range(EVENT_BYTES_MAX // 65_536 + 1):
             splitter.feed(b"a" * 65_536)
 
@@ -136,15 +140,15 @@ def test_choices_are_told_apart() -> None:
     assert choice_index(b"{}") == 0
 
 
-def reading(**changes: object) -> StreamReading:
+def reading(**changes: object) -> StreamParser:
     """Return the reading of one answer to `our-id`."""
-    return StreamReading(**{"choices": 1, "prompts": 1, "request_id": "1"} | changes)  # type: ignore[arg-type]
+    return StreamParser(**{"choices": 1, "prompts": 1, "request_id": "1"} | changes)  # type: ignore[arg-type]
 
 
 def test_a_stream_is_over_only_when_the_engine_says_so() -> None:
     stream = reading()
     assert len(stream.feed(sse(chunk("a")))) == 1
-    with pytest.raises(AnswerBroken, match="early"):
+    with pytest.raises(InvalidEngineResponse, match="early"):
         stream.end()
     stream.feed(sse(b"[DONE]"))
     assert stream.end() is None
@@ -153,16 +157,16 @@ def test_a_stream_is_over_only_when_the_engine_says_so() -> None:
 def test_usage_so_far_and_at_the_end() -> None:
     stream = reading()
     stream.feed(sse(chunk("a", USAGE)))
-    assert stream.tokens == Tokens(input=7, output=2)
+    assert stream.tokens == TokenUsage(input=7, output=2)
     final = {"prompt_tokens": 7, "completion_tokens": 5, "prompt_tokens_details": None}
     last = json.dumps({"id": "1", "choices": [], "usage": final}, separators=(",", ":"))
     assert stream.feed(sse(last.encode(), b"[DONE]")) == []
-    assert stream.tokens == Tokens(input=7, output=5)
+    assert stream.tokens == TokenUsage(input=7, output=5)
 
 
 @pytest.mark.parametrize("other", ["chatcmpl-2", "", "chatcmpl-1x"])
 def test_an_answer_to_another_request_is_nobodys(other: str) -> None:
-    with pytest.raises(AnswerBroken, match="another request"):
+    with pytest.raises(InvalidEngineResponse, match="another request"):
         reading().feed(sse(chunk("a", id=other)))
     assert reading(request_id=None).feed(sse(chunk("a", id=other)))
 
@@ -170,9 +174,9 @@ def test_an_answer_to_another_request_is_nobodys(other: str) -> None:
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        ({"code": 400, "message": "Grammar error"}, RequestRefused),
-        ({"code": 500, "message": "dead"}, AnswerBroken),
-        ({"code": "what", "message": 7}, AnswerBroken),
+        ({"code": 400, "message": "Grammar error"}, RequestRejected),
+        ({"code": 500, "message": "dead"}, InvalidEngineResponse),
+        ({"code": "what", "message": 7}, InvalidEngineResponse),
     ],
 )
 def test_an_error_inside_a_stream(error: dict, kind: type[Exception]) -> None:
@@ -182,7 +186,7 @@ def test_an_error_inside_a_stream(error: dict, kind: type[Exception]) -> None:
 
 def test_dropped_work_is_no_ending() -> None:
     ended = {"index": 0, "delta": {}, "finish_reason": "abort"}
-    with pytest.raises(AnswerBroken, match="dropped"):
+    with pytest.raises(InvalidEngineResponse, match="dropped"):
         reading().feed(sse(chunk("", choices=[ended]), b"[DONE]"))
 
 
@@ -194,7 +198,7 @@ def test_any_bytes_are_read_or_broken(data: bytes, size: int) -> None:
             for event in stream.feed(data[at : at + size]):
                 event.chunk()
         stream.end()
-    except (AnswerBroken, RequestRefused):
+    except (InvalidEngineResponse, RequestRejected):
         return
 
 
@@ -208,7 +212,7 @@ def test_any_bytes_are_read_or_broken(data: bytes, size: int) -> None:
     ],
 )
 def test_what_is_no_utf8_or_no_object_is_broken(spoiled: bytes) -> None:
-    with pytest.raises(AnswerBroken):
+    with pytest.raises(InvalidEngineResponse):
         for event in reading().feed(sse(spoiled)):
             event.chunk()
 

@@ -1,9 +1,4 @@
-"""Reading an engine's answer: its bytes in, events out, and count kept of what it says it took.
-
-A chunk is a JSON object whose strings escape their quotes, so `,"usage":{` can only be the key
-itself. Whatever looks different from vLLM's own is parsed and written anew. (Bytes are searched
-with `find`: `in` takes them for a number first, and an exception for each answer of no.)
-"""
+"""From an engine's bytes to events and usage: server-sent events, or one whole answer."""
 
 import re
 from typing import Any, ClassVar, Protocol
@@ -11,11 +6,62 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from serving.contract.codec import NOT_JSON
-from serving.engine.errors import AnswerBroken, EngineError
-from serving.engine.event import Event
-from serving.engine.refusals import refusal_of
-from serving.engine.sse import Splitter
-from serving.engine.usage import Tokens, read_usage
+from serving.engine.errors import EngineError, InvalidEngineResponse, refusal_of
+from serving.engine.events import EngineEvent, TokenUsage, read_usage
+
+EVENT_BYTES_MAX = 8 * 1024 * 1024
+"""An echoed prompt comes in one event together with its token ids."""
+
+DATA = b"data: "
+BOUNDARY = b"\n\n"
+
+
+class SseSplitter:
+    """Cuts a stream into the data of its events; keeps the unfinished rest, up to 8 MB.
+
+    Lines may end in `\\r\\n`: every `\\r` is dropped as it comes, since JSON holds none as it is.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the data of the events that this completes. Raises AnswerBroken."""
+        if b"\r" in data:
+            data = data.replace(b"\r", b"")
+        if self._parts:
+            if BOUNDARY not in self._parts[-1][-1:] + data:
+                self._keep(data)
+                return []
+            data = b"".join([*self._parts, data])
+            self._parts.clear()
+            self._size = 0
+        *events, rest = data.split(BOUNDARY)
+        self._keep(rest)
+        if data.count(b"\n") == len(events) * len(BOUNDARY):
+            return [_data_of_line(event) for event in events]
+        return [_data(event) for event in events]
+
+    def _keep(self, data: bytes) -> None:
+        if not data:
+            return
+        self._size += len(data)
+        if self._size > EVENT_BYTES_MAX:
+            raise InvalidEngineResponse("an event is larger than 8 MB")
+        self._parts.append(data)
+
+
+def _data_of_line(event: bytes) -> bytes:
+    return event[len(DATA) :] if event.startswith(DATA) else _data(event)
+
+
+def _data(event: bytes) -> bytes:
+    """Return the data of an event, nothing when it holds none."""
+    lines = event.split(b"\n")
+    data = [line[len(b"data:") :] for line in lines if line.startswith(b"data:")]
+    return b"\n".join(line.removeprefix(b" ") for line in data)
+
 
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 DONE = b"[DONE]"
@@ -37,7 +83,7 @@ _NOT_BEGUN = re.compile(rb'("function":\{"name":"(?:[^"\\]|\\.)*","arguments":")
 """As strings escape their quotes, only the key matches."""
 
 
-class Reading(Protocol):
+class ResponseParser(Protocol):
     """One answer; `tokens` is what the engine has said so far, at the end what it took in all."""
 
     is_whole: ClassVar[bool]
@@ -46,20 +92,20 @@ class Reading(Protocol):
     """What of it is worked on in about a millisecond."""
 
     @property
-    def tokens(self) -> Tokens: ...
+    def tokens(self) -> TokenUsage: ...
 
     @property
     def has_usage(self) -> bool:
         """Whether the engine has said anything of it."""
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[EngineEvent]:
         """Return the events that this completes. Raises AnswerBroken or RequestRefused."""
 
     def end(self) -> None:
         """Hear that the answer is over. Raises AnswerBroken when something is missing."""
 
 
-class StreamReading:
+class StreamParser:
     """Of an answer that streams. `request_id` is given where the engine repeats it in its own;
     `may_call_tools` where it looks for calls of tools in what the model says."""
 
@@ -74,17 +120,17 @@ class StreamReading:
         may_call_tools: bool = False,
         request_id: str | None = None,
     ) -> None:
-        self._splitter = Splitter()
+        self._splitter = SseSplitter()
         self._choices = choices
         self._choices_per_prompt = choices // prompts
         self._may_call_tools = may_call_tools
         self._request_id = request_id
         self._usages: dict[int, bytes] = {}
-        self._final: Tokens | None = None
+        self._final: TokenUsage | None = None
         self._is_done = False
 
     @property
-    def tokens(self) -> Tokens:
+    def tokens(self) -> TokenUsage:
         """What the engine has said so far; at the end, what it took in all.
 
         Before the end nothing is known of cached input: vLLM names it in its last chunk only.
@@ -95,7 +141,7 @@ class StreamReading:
         seen = {index: read_usage(usage) for index, usage in self._usages.items()}
         # Every choice states its prompt anew; several prompts come in order, n choices each.
         prompts = {index // self._choices_per_prompt: one.input for index, one in seen.items()}
-        return Tokens(
+        return TokenUsage(
             input=sum(prompts.values()),
             output=sum(one.output for one in seen.values()),
             reasoning=sum(one.reasoning for one in seen.values()),
@@ -106,7 +152,7 @@ class StreamReading:
         """Whether the engine has said anything of what the request takes."""
         return self._final is not None or bool(self._usages)
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[EngineEvent]:
         """Return the events that this completes. Raises AnswerBroken or RequestRefused."""
         events = []
         for chunk in self._splitter.feed(data):
@@ -116,7 +162,7 @@ class StreamReading:
             if chunk.startswith(b'{"error"'):
                 raise _reported_error(chunk)
             if chunk.find(ABORTED) >= 0:
-                raise AnswerBroken("the engine dropped the work")
+                raise InvalidEngineResponse("the engine dropped the work")
             rest, usage = cut_usage(chunk)
             if rest.find(NO_CHOICES) >= 0:
                 self._note_final(usage)
@@ -128,13 +174,13 @@ class StreamReading:
                 rest = without_own_keys(rest)
                 if self._may_call_tools and rest.find(CALLS) >= 0:
                     rest = with_arguments(rest)
-                events.append(Event(rest, usage))
+                events.append(EngineEvent(rest, usage))
         return events
 
     def end(self) -> None:
         """Raise AnswerBroken unless the engine said that this was all."""
         if not self._is_done:
-            raise AnswerBroken("the stream ended early")
+            raise InvalidEngineResponse("the stream ended early")
 
     def _note_final(self, usage: bytes | None) -> None:
         if usage is not None:
@@ -191,7 +237,7 @@ def _rewrite(chunk: bytes) -> tuple[bytes, bytes | None]:
     try:
         parsed = msgspec.json.decode(chunk, type=dict[str, Any])
     except NOT_JSON as error:
-        raise AnswerBroken("an event is not JSON") from error
+        raise InvalidEngineResponse("an event is not JSON") from error
     usage = parsed.pop("usage", None)
     return msgspec.json.encode(parsed), msgspec.json.encode(usage) if usage else None
 
@@ -200,7 +246,7 @@ def check_id(data: bytes, request_id: str) -> None:
     """Raise AnswerBroken when an answer bears an id, and not that of the request it is for."""
     match = _ID.match(data)
     if match is not None and not match[1].endswith(request_id.encode()):
-        raise AnswerBroken("an answer to another request")
+        raise InvalidEngineResponse("an answer to another request")
 
 
 def _reported_error(chunk: bytes) -> EngineError:
@@ -212,7 +258,7 @@ def _reported_error(chunk: bytes) -> EngineError:
     try:
         error = _decode_reported(chunk).error
     except NOT_JSON:
-        return AnswerBroken("the engine reported an error")
+        return InvalidEngineResponse("the engine reported an error")
     if error.code is not None and 400 <= error.code < 500:
         return refusal_of(error.message)
-    return AnswerBroken("the engine reported an error")
+    return InvalidEngineResponse("the engine reported an error")

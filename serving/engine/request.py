@@ -1,7 +1,4 @@
-"""What a request asks of an engine, in the one language of the middle, and as an engine hears it.
-
-Every engine here speaks OpenAI's HTTP; what one can do beyond it, it declares as capabilities.
-"""
+"""A request to an engine, and how one replica is asked, also to count a prompt's tokens."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -9,14 +6,15 @@ from typing import Any, Literal
 
 import msgspec
 
+from serving.contract.codec import NOT_JSON
+from serving.contract.grammar import FORMAT_BLANKS_MAX
 from serving.contract.ids import moment_of
 from serving.contract.replica import STRUCTURAL_TAG
 from serving.contract.text_guard import TextGuard
-from serving.engine.blanks import FORMAT_BLANKS_MAX
-from serving.engine.errors import Reason
-from serving.engine.reading import Reading, StreamReading
+from serving.engine.embedding_parser import EmbeddingParser
+from serving.engine.errors import InvalidEngineResponse, Reason
+from serving.engine.response_parser import ResponseParser, StreamParser
 from serving.engine.text_guard import guarded
-from serving.engine.vectors import VectorReading
 
 _encode = msgspec.json.Encoder().encode
 NO_TOKENS = TextGuard()
@@ -44,7 +42,7 @@ BYTES_READ_PER_MS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Grammars:
+class RequestGrammars:
     """JSON Schemas, as text, that an engine compiles for an answer to hold to, the names of their
     fields, and the digest of all."""
 
@@ -62,7 +60,7 @@ class AnswerFormat:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class EngineRequest:
     """`fields` are the body as a JSON object without its last brace, in pieces: the adapter adds
     its own, and what may be long is not copied. `choices` counts prompts times answers: none where
     vectors are made.
@@ -78,7 +76,7 @@ class Work:
     choices: int
     prompts: int
     output_tokens_max: int
-    grammars: Grammars | None = None
+    grammars: RequestGrammars | None = None
     answer_format: AnswerFormat | None = None
     tool_words: tuple[str, ...] = ()
     """Of its tools: what is not marked, and might hold a control token."""
@@ -87,25 +85,25 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineRequest:
+class EngineHttpRequest:
     """What is sent to one replica, its body in pieces, and how its answer is read; `streams` tells
     how it comes."""
 
     path: str
     body: tuple[bytes, ...]
     streams: bool
-    reading: Reading
+    reading: ResponseParser
 
 
 def write(
-    work: Work,
+    work: EngineRequest,
     *,
     served_name: str,
     capabilities: Collection[str],
     cache_salt: str,
     request_id: str,
     text_guard: TextGuard | None = NO_TOKENS,
-) -> EngineRequest:
+) -> EngineHttpRequest:
     """Return the request for a replica with these capabilities. Raises ControlToken."""
     ours: dict[str, Any] = {"model": served_name}
     if "cache_salt" in capabilities:
@@ -116,7 +114,7 @@ def write(
         ours["encoding_format"] = "base64"
         if "priority" in capabilities:
             ours["priority"] = _due_ms(work, request_id)
-        vectors = VectorReading(work.prompts, echoed_id)
+        vectors = EmbeddingParser(work.prompts, echoed_id)
         return _request(work, work.fields, ours, streams=False, reading=vectors)
     fields = text_fields(work, text_guard)
     ours |= {"max_tokens": work.output_tokens_max, "stream": True}
@@ -128,7 +126,7 @@ def write(
         ours["return_token_ids"] = True
     if work.answer_format is not None:
         ours["response_format"] = _response_format(work.answer_format, capabilities)
-    reading = StreamReading(
+    reading = StreamParser(
         choices=work.choices,
         prompts=work.prompts,
         may_call_tools=work.may_call_tools,
@@ -137,7 +135,7 @@ def write(
     return _request(work, fields, ours, streams=True, reading=reading)
 
 
-def _due_ms(work: Work, request_id: str) -> int:
+def _due_ms(work: EngineRequest, request_id: str) -> int:
     """Return by when an engine should have read a request, in milliseconds since 1970: a batch is
     many sequences at once, and smaller requests that come after it go first, though not for ever.
     """
@@ -145,7 +143,7 @@ def _due_ms(work: Work, request_id: str) -> int:
     return arrived_ms + sum(map(len, work.fields)) // BYTES_READ_PER_MS
 
 
-def text_fields(work: Work, text_guard: TextGuard | None) -> tuple[bytes, ...]:
+def text_fields(work: EngineRequest, text_guard: TextGuard | None) -> tuple[bytes, ...]:
     """Return the work's own fields as a replica takes them: a chat's text is marked, the prompt of
     completions is the client's own. Raises ControlToken."""
     if work.operation != "chat":
@@ -154,15 +152,15 @@ def text_fields(work: Work, text_guard: TextGuard | None) -> tuple[bytes, ...]:
 
 
 def _request(
-    work: Work,
+    work: EngineRequest,
     fields: tuple[bytes, ...],
     ours: dict[str, Any],
     *,
     streams: bool,
-    reading: Reading,
-) -> EngineRequest:
+    reading: ResponseParser,
+) -> EngineHttpRequest:
     rest = b"," + _encode(ours)[1:]
-    return EngineRequest(PATHS[work.operation], (*fields, rest), streams, reading)
+    return EngineHttpRequest(PATHS[work.operation], (*fields, rest), streams, reading)
 
 
 def _response_format(asked: AnswerFormat, capabilities: Collection[str]) -> Any:
@@ -182,3 +180,62 @@ def _stream_options(capabilities: Collection[str]) -> dict[str, bool]:
     if "continuous_usage" in capabilities:
         options["continuous_usage_stats"] = True
     return options
+
+
+TOKENIZE_PATH = "/tokenize"
+TOKENIZE_ANSWER_BYTES_MAX = 16 * 1024 * 1024
+"""It names each token."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizeRequest:
+    """What is sent to one replica, its body in pieces."""
+
+    path: str
+    body: tuple[bytes, ...]
+
+
+class _Counted(msgspec.Struct):
+    count: int
+
+
+class _Prompt(msgspec.Struct):
+    prompt: str | list[Any]
+
+
+_decode_count = msgspec.json.Decoder(_Counted).decode
+_decode_prompt = msgspec.json.Decoder(_Prompt).decode
+
+
+def write_count(
+    work: EngineRequest, *, served_name: str, text_guard: TextGuard | None = NO_TOKENS
+) -> TokenizeRequest:
+    """Return the request for a replica that can count, about a chat. Raises ControlToken."""
+    rest = b"," + _encode({"model": served_name})[1:]
+    return TokenizeRequest(TOKENIZE_PATH, (*text_fields(work, text_guard), rest))
+
+
+def write_counts(
+    work: EngineRequest, *, served_name: str, text_guard: TextGuard | None = NO_TOKENS
+) -> tuple[int, list[TokenizeRequest]]:
+    """Return how many tokens the client counted itself, and the requests that count the rest: one
+    for a chat or for each text of completions."""
+    if work.operation == "chat":
+        return 0, [write_count(work, served_name=served_name, text_guard=text_guard)]
+    prompt = _decode_prompt(b"".join((*work.fields, b"}"))).prompt
+    prompts = prompt if isinstance(prompt, list) else [prompt]
+    ids = [one for one in prompts if not isinstance(one, str)]
+    known = sum(len(one) if isinstance(one, list) else 1 for one in ids)
+    return known, [
+        TokenizeRequest(TOKENIZE_PATH, (_encode({"model": served_name, "prompt": text}),))
+        for text in prompts
+        if isinstance(text, str)
+    ]
+
+
+def read_count(answer: bytes) -> int:
+    """Return the count. Raises AnswerBroken."""
+    try:
+        return _decode_count(answer).count
+    except NOT_JSON as error:
+        raise InvalidEngineResponse("a count is malformed") from error

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from serving.engine.tiles import ask_for_tiles
+from serving.engine.vllm_plugin import ask_for_tiles
 
 ASK = """
 import ctypes
-from serving.engine.tiles import ask_for_tiles
+from serving.engine.vllm_plugin import ask_for_tiles
 GET_PERMISSION = 0x1022
 answered, permitted = ask_for_tiles(), ctypes.c_uint64()
 ctypes.CDLL(None).syscall(158, GET_PERMISSION, ctypes.byref(permitted))

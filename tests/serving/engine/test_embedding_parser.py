@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.engine import EMBEDS
-from serving.engine.errors import AnswerBroken
-from serving.engine.event import Event
-from serving.engine.usage import Tokens
-from serving.engine.vectors import VectorReading, vector_of
-from serving.engine.work import Work, write
+from serving.engine.adapter import EMBEDS
+from serving.engine.embedding_parser import EmbeddingParser, vector_of
+from serving.engine.errors import InvalidEngineResponse
+from serving.engine.events import EngineEvent, TokenUsage
+from serving.engine.request import EngineRequest, write
 from serving.gateway.ids import IdMaker
 
 SINGLE = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -36,7 +35,7 @@ def answer(items: list[dict[str, Any]], **extra: Any) -> dict[str, Any]:
     return head | {"data": items, "usage": usage | {"prompt_tokens_details": None}} | extra
 
 
-def read(reading: VectorReading, data: bytes, size: int = 10**6) -> list[list[float]]:
+def read(reading: EmbeddingParser, data: bytes, size: int = 10**6) -> list[list[float]]:
     events = [
         event for at in range(0, len(data), size) for event in reading.feed(data[at : at + size])
     ]
@@ -49,15 +48,15 @@ def read(reading: VectorReading, data: bytes, size: int = 10**6) -> list[list[fl
 def test_vectors_survive_any_cutting(wanted: list[list[float]], size: int, is_spaced: bool) -> None:
     items = [item(index, numbers) for index, numbers in enumerate(wanted)]
     data = json.dumps(answer(items), separators=(", ", ": ") if is_spaced else (",", ":"))
-    reading = VectorReading(len(wanted), "our-id")
+    reading = EmbeddingParser(len(wanted), "our-id")
     assert read(reading, data.encode(), size) == wanted
-    assert reading.tokens == Tokens(input=7)
+    assert reading.tokens == TokenUsage(input=7)
 
 
 @given(st.lists(SINGLE, min_size=1, max_size=20))
 def test_text_and_base64_agree_whichever_an_engine_speaks(numbers: list[float]) -> None:
-    spoken = Event(json.dumps({"index": 3, "embedding": numbers}).encode())
-    coded = Event(json.dumps({"index": 3, "embedding": packed(numbers)}).encode())
+    spoken = EngineEvent(json.dumps({"index": 3, "embedding": numbers}).encode())
+    coded = EngineEvent(json.dumps({"index": 3, "embedding": packed(numbers)}).encode())
     for event in (spoken, coded):
         vector = vector_of(event)
         assert vector.index == 3
@@ -69,9 +68,9 @@ def test_another_order_of_keys_is_read_too() -> None:
     usage = {"prompt_tokens": 4, "prompt_tokens_details": {"cached_tokens": 3}}
     items = [{"embedding": [1.0], "index": 0, "encoding_format": "float"}]
     data = json.dumps({"usage": usage, "model": "m", "data": items}).encode()
-    reading = VectorReading(1, "our-id")
+    reading = EmbeddingParser(1, "our-id")
     assert read(reading, data) == [[1.0]]
-    assert reading.tokens == Tokens(input=4, cached_input=3)
+    assert reading.tokens == TokenUsage(input=4, cached_input=3)
 
 
 @pytest.mark.parametrize(
@@ -89,34 +88,34 @@ def test_another_order_of_keys_is_read_too() -> None:
     ],
 )
 def test_what_is_no_answer_is_broken(said: Any) -> None:
-    with pytest.raises(AnswerBroken):
-        read(VectorReading(2, "our-id"), json.dumps(said, separators=(",", ":")).encode())
+    with pytest.raises(InvalidEngineResponse):
+        read(EmbeddingParser(2, "our-id"), json.dumps(said, separators=(",", ":")).encode())
 
 
 @pytest.mark.parametrize("cut", range(1, 40, 3))
 def test_an_answer_that_breaks_off_is_broken(cut: int) -> None:
     data = json.dumps(answer([item(0, [1.0])])).encode()
-    with pytest.raises(AnswerBroken):
-        read(VectorReading(1), data[:-cut])
+    with pytest.raises(InvalidEngineResponse):
+        read(EmbeddingParser(1), data[:-cut])
 
 
 @pytest.mark.parametrize(
     "embedding", ["AAA", "not base64!", packed([float("nan")]), packed([1.0, float("inf")])]
 )
 def test_what_is_no_vector_is_broken(embedding: str) -> None:
-    with pytest.raises(AnswerBroken):
-        vector_of(Event(json.dumps({"index": 0, "embedding": embedding}).encode())).numbers()
+    with pytest.raises(InvalidEngineResponse):
+        vector_of(EngineEvent(json.dumps({"index": 0, "embedding": embedding}).encode())).numbers()
 
 
 @pytest.mark.parametrize("raw", [b"{}", b'{"index":0}', b'{"index":"0","embedding":"AA"}', b"["])
 def test_what_is_no_object_of_one_is_broken(raw: bytes) -> None:
-    with pytest.raises(AnswerBroken):
-        vector_of(Event(raw))
+    with pytest.raises(InvalidEngineResponse):
+        vector_of(EngineEvent(raw))
 
 
-def batch(texts: int) -> Work:
+def batch(texts: int) -> EngineRequest:
     fields = (json.dumps({"input": ["a penstock is"] * texts}).encode()[:-1],)
-    return Work(
+    return EngineRequest(
         operation="embeddings",
         fields=fields,
         is_streamed=False,

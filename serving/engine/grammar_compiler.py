@@ -1,4 +1,5 @@
-"""`python -m serving.engine.grammar WEIGHTS`: compiles grammars as vLLM does, to see what it takes.
+"""`python -m serving.engine.grammar_compiler WEIGHTS`: compiles grammars as vLLM does,
+to see what it takes.
 
 vLLM's own library and the model's tokenizer are loaded once; each question is tried in a fork that
 may be killed. CPU time is what bounds it, so that no verdict depends on how busy the machine is.
@@ -12,8 +13,7 @@ import sys
 import xgrammar
 from transformers import AutoTokenizer
 
-from serving.contract.grammar import GrammarVerdict, Verdict
-from serving.engine.blanks import FORMAT_BLANKS_MAX
+from serving.contract.grammar import FORMAT_BLANKS_MAX, GrammarVerdict, Verdict
 from serving.offload.worker import serve
 
 CPU_SECONDS_MAX = 2.0
@@ -27,7 +27,7 @@ MEMORY_BYTES = 8 * 1024**3
 REFUSED = 1
 
 
-class Judge:
+class GrammarCompiler:
     """Compiles with one tokenizer."""
 
     def __init__(self, weights: str) -> None:
@@ -80,7 +80,7 @@ def _size_bytes() -> int:
 def main(arguments: list[str]) -> None:
     """Load, then answer; engines on the same processors go first."""
     os.nice(NICENESS)
-    serve(Judge(arguments[1]), seconds_max=2 * SECONDS_MAX, memory_bytes=MEMORY_BYTES)
+    serve(GrammarCompiler(arguments[1]), seconds_max=2 * SECONDS_MAX, memory_bytes=MEMORY_BYTES)
 
 
 if __name__ == "__main__":

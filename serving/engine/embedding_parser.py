@@ -14,16 +14,15 @@ from typing import ClassVar
 import msgspec
 
 from serving.contract.codec import NOT_JSON
-from serving.engine.errors import AnswerBroken
-from serving.engine.event import Event
-from serving.engine.reading import ANSWER_BYTES_MAX, check_id
-from serving.engine.usage import EngineUsage, Tokens
+from serving.engine.errors import InvalidEngineResponse
+from serving.engine.events import EngineEvent, EngineUsage, TokenUsage
+from serving.engine.response_parser import ANSWER_BYTES_MAX, check_id
 
 _EMBEDDING = re.compile(rb'"embedding"\s*:')
 _PLACE = b"0"
 
 
-class Vector(msgspec.Struct):
+class EmbeddingVector(msgspec.Struct):
     """The vector of input number `index`: base64 of its numbers as float32, little-endian, or of an
     engine that knows no base64 the numbers themselves."""
 
@@ -44,10 +43,10 @@ class Vector(msgspec.Struct):
         try:
             numbers.frombytes(binascii.a2b_base64(self.embedding, strict_mode=True))
         except ValueError as error:
-            raise AnswerBroken("a vector is not base64 of float32") from error
+            raise InvalidEngineResponse("a vector is not base64 of float32") from error
         listed = numbers.tolist()
         if not isfinite(sum(listed)):
-            raise AnswerBroken("a vector holds what JSON has no number for")
+            raise InvalidEngineResponse("a vector holds what JSON has no number for")
         return listed
 
 
@@ -58,19 +57,19 @@ class _Frame(msgspec.Struct):
     usage: EngineUsage
 
 
-_decode_vector = msgspec.json.Decoder(Vector).decode
+_decode_vector = msgspec.json.Decoder(EmbeddingVector).decode
 _decode_frame = msgspec.json.Decoder(_Frame).decode
 
 
-def vector_of(event: Event) -> Vector:
+def vector_of(event: EngineEvent) -> EmbeddingVector:
     """Return the vector that an event is. Raises AnswerBroken."""
     try:
         return _decode_vector(event.raw)
     except NOT_JSON as error:
-        raise AnswerBroken("a vector is malformed") from error
+        raise InvalidEngineResponse("a vector is malformed") from error
 
 
-class VectorReading:
+class EmbeddingParser:
     """Of an answer with one vector for each of `inputs`. Nothing is known of the work before its
     end. `request_id` is given where the engine repeats it in its own."""
 
@@ -78,7 +77,7 @@ class VectorReading:
     piece_bytes: ClassVar[int] = 16 * 1024
 
     def __init__(self, inputs: int, request_id: str | None = None) -> None:
-        self.tokens = Tokens()
+        self.tokens = TokenUsage()
         self.has_usage = False
         self._inputs = inputs
         self._request_id = request_id
@@ -86,11 +85,11 @@ class VectorReading:
         self._frame: list[bytes] = []
         self._rest: list[bytes] = []
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[EngineEvent]:
         """Return the vectors that this completes. Raises AnswerBroken when there is too much."""
         self._size += len(data)
         if self._size > ANSWER_BYTES_MAX:
-            raise AnswerBroken("the answer is larger than 64 MB")
+            raise InvalidEngineResponse("the answer is larger than 64 MB")
         self._rest.append(data)
         if b"}" not in data:
             return []
@@ -106,16 +105,16 @@ class VectorReading:
         try:
             found = _decode_frame(frame)
         except NOT_JSON as error:
-            raise AnswerBroken("the answer is malformed") from error
+            raise InvalidEngineResponse("the answer is malformed") from error
         if len(found.data) != self._inputs:
-            raise AnswerBroken("there is not a vector for each input")
-        self.tokens, self.has_usage = Tokens.of(found.usage), True
+            raise InvalidEngineResponse("there is not a vector for each input")
+        self.tokens, self.has_usage = TokenUsage.of(found.usage), True
 
-    def _take(self, words: bytes) -> Event | None:
+    def _take(self, words: bytes) -> EngineEvent | None:
         """Keep what ends an object; return it if that is a vector."""
         start = words.rfind(b"{")
         if start < 0 or _EMBEDDING.search(words, start) is None:
             self._frame += (words, b"}")
             return None
         self._frame += (words[:start], _PLACE)
-        return Event(words[start:] + b"}")
+        return EngineEvent(words[start:] + b"}")

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from serving.engine.simulated.embedding import BatchWire
-from serving.engine.simulated.engine import Run, SimulatedEngine
-from serving.engine.simulated.faults import Fault
-from serving.engine.simulated.wire import Wire, error_of, stream_error
+from serving.engine.simulated.embedding import EmbeddingWireFormat
+from serving.engine.simulated.engine import GenerationRun, SimulatedEngine
+from serving.engine.simulated.settings import Fault
+from serving.engine.simulated.wire import VllmWireFormat, error_of, stream_error
 
 
-class Sink(Protocol):
+class StreamSink(Protocol):
     """The connection, as an exchange needs it."""
 
     def reply(self, status: int, body: bytes) -> None:
@@ -29,15 +29,15 @@ class Sink(Protocol):
         """Drop the connection."""
 
 
-class Exchange:
+class SimulatedResponse:
     """Carries a run to its client; an `Outlet` of the engine."""
 
     def __init__(
         self,
         engine: SimulatedEngine,
-        sink: Sink,
-        run: Run,
-        wire: Wire | BatchWire,
+        sink: StreamSink,
+        run: GenerationRun,
+        wire: VllmWireFormat | EmbeddingWireFormat,
         fault: Fault | None,
     ) -> None:
         self.engine = engine
@@ -45,7 +45,7 @@ class Exchange:
         self.run = run
         self.wire = wire
         self.fault = fault
-        self.stream = wire if isinstance(wire, Wire) and run.work.is_stream else None
+        self.stream = wire if isinstance(wire, VllmWireFormat) and run.work.is_stream else None
         self._frames: list[bytes] = []
         self._chunks = 0
 
@@ -117,8 +117,8 @@ class Exchange:
             loop.call_later(fault.seconds, self.engine.resume, self.run)
 
 
-_STRIKES: dict[str, Callable[[Exchange, Fault], None]] = {
-    "die": Exchange.die,
-    "error_chunk": Exchange.end_with_error,
-    "stall": Exchange.stall,
+_STRIKES: dict[str, Callable[[SimulatedResponse, Fault], None]] = {
+    "die": SimulatedResponse.die,
+    "error_chunk": SimulatedResponse.end_with_error,
+    "stall": SimulatedResponse.stall,
 }

@@ -1,10 +1,11 @@
-"""The adapter type: how to start an engine, and what it can do. Probing is in `probe.py`."""
+"""An engine as the fleet starts it and gateways ask it, and the adapter of external servers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from serving.contract.records import DeploymentRecord
+from serving.contract.replica import CACHE_SALT
 from serving.contract.text_guard import TextGuard
 
 GIB = 1024**3
@@ -28,7 +29,7 @@ EMBEDS = ("embeddings", "request_id", "priority")
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchSpec:
     """A process to start. `memory_bytes` is what the machine must have free for it."""
 
     command: tuple[str, ...]
@@ -38,14 +39,14 @@ class Launch:
     """What its tokenizer makes of text, if that is known."""
 
 
-class Engine(Protocol):
+class EngineAdapter(Protocol):
     """One kind of engine; `DeploymentRecord.engine` names it."""
 
     @property
     def name(self) -> str:
         """The name in a deployment's record."""
 
-    def launch(self, deployment: DeploymentRecord, *, port: int) -> Launch | None:
+    def launch(self, deployment: DeploymentRecord, *, port: int) -> LaunchSpec | None:
         """Return the process that serves the deployment on loopback; None if others run it.
 
         It may write files. Raises WeightsUnreadable.
@@ -60,3 +61,35 @@ class Engine(Protocol):
 
     def stage(self, log_line: str) -> str | None:
         """Return the stage of loading that begins with this line of the engine's log, if any."""
+
+
+UNDECLARED = frozenset({"request_id", "count", "priority", CACHE_SALT})
+"""What promises something, so that leaving it out would do harm."""
+
+
+class ExternalAdapter:
+    """llama.cpp, SGLang, TensorRT-LLM, Ollama, another vLLM: probed, never started.
+
+    The deployment's `weights` is the model's name on that server.
+    """
+
+    name = "external"
+
+    def launch(self, deployment: DeploymentRecord, *, port: int) -> LaunchSpec | None:
+        """Return None: there is nothing to start."""
+        return None
+
+    def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
+        """Return what is asked of every such server, most of which leave out what they do not know.
+        `engine_arguments` declare the rest: see `serving/contract/replica.py`."""
+        spoken = EMBEDS if deployment.task == "embed" else SPOKEN
+        asked = (name for name in spoken if name not in UNDECLARED)
+        return (*asked, *deployment.engine_arguments)
+
+    def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...] | None:
+        """Return None: what it compiles with is not known."""
+        return None
+
+    def stage(self, log_line: str) -> str | None:
+        """Return None: its log is elsewhere."""
+        return None

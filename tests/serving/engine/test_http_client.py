@@ -8,10 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from serving.engine.errors import AnswerBroken, EngineError, ReplicaUnreachable
-from serving.engine.transport import connection
-from serving.engine.transport.call import Call
-from serving.engine.transport.connections import IDLE_SECONDS, Connections
+from serving.engine import http_client
+from serving.engine.errors import EngineError, InvalidEngineResponse, ReplicaUnreachable
+from serving.engine.http_client import IDLE_SECONDS, ConnectionPool, ReplicaCall
 from tests.fixtures.scripted_server import Script, ScriptedServer, scripted
 from tests.fixtures.waiting import eventually
 
@@ -23,7 +22,7 @@ CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep idle connections however long this machine stands still."""
-    monkeypatch.setattr("serving.engine.transport.connections.IDLE_SECONDS", 60.0)
+    monkeypatch.setattr("serving.engine.http_client.IDLE_SECONDS", 60.0)
 
 
 class Caller:
@@ -31,11 +30,11 @@ class Caller:
 
     def __init__(self, server: ScriptedServer) -> None:
         self.server = server
-        self.connections = Connections()
+        self.connections = ConnectionPool()
 
-    def call(self, body: bytes = b"{}", **headers: str) -> Call:
+    def call(self, body: bytes = b"{}", **headers: str) -> ReplicaCall:
         url = f"http://127.0.0.1:{self.server.port}/v1/x"
-        return Call(self.connections, url, (body,), headers, connect_seconds=60.0)
+        return ReplicaCall(self.connections, url, (body,), headers, connect_seconds=60.0)
 
     async def ask(self, body: bytes = b"{}") -> tuple[int, bytes]:
         async with asyncio.timeout(60), self.call(body) as answer:
@@ -140,9 +139,9 @@ async def test_a_body_without_a_length_ends_with_the_connection() -> None:
         ([b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"], EngineError),
         ([HEAD + b"x: " + b"a" * 70_000], ReplicaUnreachable),
         ([HEAD + b"x: y\r\n" * 15_000 + b"\r\n"], EngineError),
-        ([HEAD + b"content-length: 9\r\n\r\nok", None], AnswerBroken),
-        ([HEAD + b"transfer-encoding: chunked\r\n\r\n2\r\nok\r\n", None], AnswerBroken),
-        ([HEAD + b"transfer-encoding: chunked\r\n\r\nzz\r\n"], AnswerBroken),
+        ([HEAD + b"content-length: 9\r\n\r\nok", None], InvalidEngineResponse),
+        ([HEAD + b"transfer-encoding: chunked\r\n\r\n2\r\nok\r\n", None], InvalidEngineResponse),
+        ([HEAD + b"transfer-encoding: chunked\r\n\r\nzz\r\n"], InvalidEngineResponse),
         ([HEAD + b"content-length: 2\r\ncontent-length: 3\r\n\r\nok"], EngineError),
         ([HEAD + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n0\r\n"], EngineError),
     ],
@@ -200,15 +199,15 @@ async def test_a_replica_that_floods_is_made_to_wait() -> None:
     answer = HEAD + b"content-length: %d\r\n\r\n" % size + body
     async with calling(always(answer)) as caller, caller.call() as reply:
         await asyncio.sleep(0.2)
-        assert len(reply.read_nowait()) < 4 * connection.BUFFER_BYTES_MAX
+        assert len(reply.read_nowait()) < 4 * http_client.BUFFER_BYTES_MAX
         total = 0
         while data := await reply.read():
             total += len(data)
-        assert total > size - 4 * connection.BUFFER_BYTES_MAX
+        assert total > size - 4 * http_client.BUFFER_BYTES_MAX
 
 
 async def test_stale_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serving.engine.transport.connections.IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("serving.engine.http_client.IDLE_SECONDS", 0.05)
     assert IDLE_SECONDS < 5
     async with calling(always(OK)) as caller:
         await caller.ask()

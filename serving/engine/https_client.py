@@ -7,8 +7,8 @@ from types import TracebackType
 
 import aiohttp
 
-from serving.engine.errors import AnswerBroken, ReplicaUnreachable
-from serving.engine.transport.silence import bound_silence
+from serving.engine.errors import InvalidEngineResponse, ReplicaUnreachable
+from serving.engine.http_client import bound_silence
 
 READ_BUFFER_BYTES = 64 * 1024
 KEEPALIVE_SECONDS = 4.0
@@ -47,7 +47,7 @@ async def _pieces(body: Sequence[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
-class TlsAnswer:
+class HttpsReplicaResponse:
     """An `Answer` that aiohttp reads."""
 
     def __init__(self, reply: aiohttp.ClientResponse) -> None:
@@ -62,14 +62,14 @@ class TlsAnswer:
         try:
             return await self._reply.content.readany()
         except (aiohttp.ClientError, OSError) as error:
-            raise AnswerBroken(type(error).__name__) from error
+            raise InvalidEngineResponse(type(error).__name__) from error
 
     def read_nowait(self) -> bytes:
         """Return what came and was not read yet."""
         return self._reply.content.read_nowait()
 
 
-class TlsCall:
+class HttpsReplicaCall:
     """`async with` it, as `Call`."""
 
     def __init__(
@@ -93,7 +93,7 @@ class TlsCall:
         self._timeout = _timeout(connect_seconds)
         self._reply: aiohttp.ClientResponse | None = None
 
-    async def __aenter__(self) -> TlsAnswer:
+    async def __aenter__(self) -> HttpsReplicaResponse:
         """Raises ReplicaUnreachable."""
         try:
             self._reply = await self._session.post(
@@ -105,7 +105,7 @@ class TlsCall:
             )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ReplicaUnreachable(type(error).__name__) from error
-        return TlsAnswer(self._reply)
+        return HttpsReplicaResponse(self._reply)
 
     async def __aexit__(
         self,

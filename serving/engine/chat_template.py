@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from serving.contract.prompt import PromptBound, bytes_of_prompt
-from serving.engine.probe import EngineSilent, Probe
+from serving.engine.probe import EngineProbe, EngineUnresponsive
 
 VARYING_TOKENS = 32
 """Room for what depends on the date or on fields of the request."""
@@ -45,13 +45,13 @@ def _chats(times: int) -> list[Chat]:
     ]
 
 
-async def template_tokens(probe: Probe, model: str) -> int | None:
+async def template_tokens(probe: EngineProbe, model: str) -> int | None:
     """Return how many tokens the template adds at most to the bytes of a chat, or None where the
     engine does not answer or the excess grows with the chat."""
     try:
         few = [await _excess(probe, model, chat) for chat in (_SHORTEST, *_chats(1))]
         many = [await _excess(probe, model, chat) for chat in _chats(MANY)]
-    except EngineSilent:
+    except EngineUnresponsive:
         return None
     once = [tokens for tokens in few if tokens is not None]
     if not once or any(tokens > max(0, *once) for tokens in many if tokens is not None):
@@ -59,7 +59,7 @@ async def template_tokens(probe: Probe, model: str) -> int | None:
     return max(0, *once) + VARYING_TOKENS
 
 
-async def _excess(probe: Probe, model: str, chat: Chat) -> int | None:
+async def _excess(probe: EngineProbe, model: str, chat: Chat) -> int | None:
     """Return the tokens of a chat less its bytes, usually a negative number, or None where the
     template refuses the chat."""
     counted = await probe.count(model, chat)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from serving.engine.errors import PromptSize
-from serving.engine.refusals import refusal_of
+from serving.engine.errors import PromptLength, refusal_of
 
 LIMIT = "This model's maximum context length is 512 tokens. However, "
 
@@ -11,21 +10,21 @@ LIMIT = "This model's maximum context length is 512 tokens. However, "
 @pytest.mark.parametrize(
     ("words", "size"),
     [
-        ("your prompt contains 513 input tokens, which exceeds", PromptSize(513, is_least=False)),
-        ("your prompt contains at least 513 input tokens,", PromptSize(513, is_least=True)),
+        ("your prompt contains 513 input tokens, which exceeds", PromptLength(513, is_least=False)),
+        ("your prompt contains at least 513 input tokens,", PromptLength(513, is_least=True)),
         ("you requested 9 output tokens and your prompt contains 510 input tokens",
-         PromptSize(510, is_least=False)),
+         PromptLength(510, is_least=False)),
         ("your prompt contains 90000 characters (more than 80000 characters", None),
     ],
 )  # fmt: skip
-def test_a_prompt_that_is_too_long_is_measured(words: str, size: PromptSize | None) -> None:
+def test_a_prompt_that_is_too_long_is_measured(words: str, size: PromptLength | None) -> None:
     refusal = refusal_of(LIMIT + words)
     assert (refusal.reason, refusal.prompt) == ("context", size)
 
 
 def test_an_input_length_is_a_measure_too() -> None:
     words = "Input length (600) exceeds model's maximum context length (512)."
-    assert refusal_of(words).prompt == PromptSize(600, is_least=False)
+    assert refusal_of(words).prompt == PromptLength(600, is_least=False)
 
 
 def test_min_tokens_that_the_prompt_leaves_no_room_for_are_named() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from serving.engine.transport.connections import Address, Connections
-from serving.engine.transport.tls import open_session
+from serving.engine.http_client import ConnectionPool, ReplicaAddress
+from serving.engine.https_client import open_session
 
 WANTED = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -26,7 +26,7 @@ def found(line: Any) -> list[tuple[int, int, int]]:
 
 
 async def our_own(port: int) -> None:
-    connection = await Connections().open(Address("127.0.0.1", port), 60.0)
+    connection = await ConnectionPool().open(ReplicaAddress("127.0.0.1", port), 60.0)
     assert found(connection._transport.get_extra_info("socket")) == WANTED
     connection.close()
 

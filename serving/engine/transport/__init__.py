@@ -1,1 +1,0 @@
-"""The way to replicas: our own connections on the private network, aiohttp's over TLS."""
