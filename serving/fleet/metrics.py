@@ -10,16 +10,20 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from serving.feed.follower import FeedFollower
-from serving.fleet.fleet import Fleet
-from serving.fleet.report import Reporter
-from serving.fleet.shares import SlotShares
+from serving.fleet.engine_counters import CounterReporter
+from serving.fleet.reconciler import FleetReconciler
+from serving.fleet.slot_shares import SlotAllocator
 
 
 class FleetCollector(Collector):
     """Turns the fleet and its follower into metric families; ids are ours, never a tenant's."""
 
     def __init__(
-        self, fleet: Fleet, follower: FeedFollower, reporter: Reporter, shares: SlotShares
+        self,
+        fleet: FleetReconciler,
+        follower: FeedFollower,
+        reporter: CounterReporter,
+        shares: SlotAllocator,
     ) -> None:
         self.fleet = fleet
         self.follower = follower
@@ -134,7 +138,7 @@ class FleetCollector(Collector):
 
 
 def registry_of(
-    fleet: Fleet, follower: FeedFollower, reporter: Reporter, shares: SlotShares
+    fleet: FleetReconciler, follower: FeedFollower, reporter: CounterReporter, shares: SlotAllocator
 ) -> CollectorRegistry:
     """Return a registry that holds this fleet's metrics."""
     registry = CollectorRegistry()

@@ -1,4 +1,5 @@
-"""One replica as data: its state, its engine's process, and how both are told and stored."""
+"""One replica as data: its state, its engine's process, what its engine counted, and how all of it
+is told and stored."""
 
 import asyncio
 import time
@@ -7,41 +8,135 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import aiohttp
+import msgspec
 import structlog
 
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord, State
 from serving.contract.slot_shares import EngineLoad
 from serving.contract.text_guard import TextGuard
+from serving.contract.units import At
 from serving.engine.adapter import EngineAdapter
 from serving.engine.probe import EngineHealth, ProbeUsage
-from serving.fleet.config import Timings
-from serving.fleet.counted import NOTHING, UNSEEN, Counted
-from serving.fleet.group import Group, find_group
-from serving.fleet.loading import LoadingTurns
-from serving.fleet.log_file import LogFile
-from serving.fleet.store import StoredReplica
-
-NO_STRAIN = EngineLoad(0, 0.0)
+from serving.fleet.config import FleetTimings
+from serving.fleet.engine_process import LogFile, ProcessGroup, ProcessIdentity, find_group
+from serving.fleet.launcher import StartupLimiter
 
 log = structlog.get_logger(__name__)
 
 
+class CounterValues(msgspec.Struct, frozen=True):
+    """Tokens and ended requests; prompts and requests count once per choice."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    requests: int = 0
+
+    def plus(self, grown: "CounterValues") -> "CounterValues":
+        """Return the sum of both."""
+        return _each(lambda one, other: one + other, self, grown)
+
+    def plus_probe(self, made: ProbeUsage) -> "CounterValues":
+        """Return these with one more of the fleet's own test generations."""
+        return self.plus(CounterValues(made.prompt_tokens, made.completion_tokens, 0, 1))
+
+    def since(self, before: "CounterValues") -> "CounterValues":
+        """Return what was added; an engine whose figures fell has begun anew, from zero."""
+        added = _each(lambda now, then: now - then, self, before)
+        return self if min(msgspec.structs.astuple(added)) < 0 else added
+
+
+NOTHING = CounterValues()
+
+
+class CounterTotals(msgspec.Struct, frozen=True):
+    """The total of a replica's life, and the `engine`'s own figures it was last brought up to.
+
+    An engine that we started began at zero with its replica. What another one counted before we
+    first looked (`engine` is None until then) is not the replica's. `probes` are those that the
+    total includes. The time between two looks was busy if customers' work was counted in it, or
+    requests run at its end.
+    """
+
+    total: CounterValues = NOTHING
+    engine: CounterValues | None = NOTHING
+    probes: CounterValues = NOTHING
+    busy_seconds: float = 0.0
+    seen_at: At | None = None
+
+    def saw(self, vitals: EngineHealth, probes: CounterValues, at: datetime) -> "CounterTotals":
+        """Return the total brought up to the engine's figures at a moment."""
+        engine = counters_of(vitals)
+        grown = NOTHING if self.engine is None else engine.since(self.engine)
+        is_busy = not vitals.is_idle or grown != probes.since(self.probes)
+        seconds = (at - self.seen_at).total_seconds() if self.seen_at else 0.0
+        return CounterTotals(
+            total=self.total.plus(grown),
+            engine=engine,
+            probes=probes,
+            busy_seconds=self.busy_seconds + (max(0.0, seconds) if is_busy else 0.0),
+            seen_at=at,
+        )
+
+
+UNSEEN = CounterTotals(engine=None)
+
+
+def counters_of(vitals: EngineHealth) -> CounterValues:
+    """Return what an engine shows of its work."""
+    return CounterValues(
+        input_tokens=vitals.prompt_tokens,
+        output_tokens=vitals.generation_tokens,
+        cached_tokens=vitals.cached_tokens,
+        requests=vitals.requests,
+    )
+
+
+def _each(
+    verb: Callable[[int, int], int], one: CounterValues, other: CounterValues
+) -> CounterValues:
+    pairs = zip(msgspec.structs.astuple(one), msgspec.structs.astuple(other), strict=True)
+    return CounterValues(*(verb(*pair) for pair in pairs))
+
+
+NO_STRAIN = EngineLoad(0, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class FleetServices:
     """What a replica needs of its fleet. `choose_port` raises CannotStart; `save` has the
     fleet's state written, `saved` waits for it and tells whether it is on disk."""
 
-    timings: Timings
-    loading: LoadingTurns
+    timings: FleetTimings
+    loading: StartupLimiter
     session: aiohttp.ClientSession
     choose_port: Callable[[], int]
-    changed: Callable[["Replica"], None]
+    changed: Callable[["ManagedReplica"], None]
     save: Callable[[], object]
     saved: Callable[[], Awaitable[bool]]
 
 
-class Replica:
+class StoredReplica(msgspec.Struct, frozen=True):
+    """A replica that may still be running; one without a leader was about to be started."""
+
+    replica_id: str
+    deployment: DeploymentRecord
+    url: str
+    port: int
+    state: State
+    started_at: At
+    leader: ProcessIdentity | None = None
+    members: tuple[ProcessIdentity, ...] = ()
+    ready_at: At | None = None
+    ready_until: At | None = None
+    counted: CounterTotals | None = None
+    probes: CounterValues = NOTHING
+    text_guard: TextGuard | None = None
+    template_tokens: int | None = None
+
+
+class ManagedReplica:
     """One copy of a deployment's engine: what is known of it. `life.py` sees it through."""
 
     def __init__(
@@ -50,7 +145,7 @@ class Replica:
         deployment: DeploymentRecord,
         engine: EngineAdapter,
         log_file: LogFile,
-        around: Surroundings,
+        around: FleetServices,
         *,
         place: str = "",
         pause_seconds: float = 0.0,
@@ -68,7 +163,7 @@ class Replica:
         self.progress = ""
         self.reason = ""
         self.was_stuck = False
-        self.group: Group | None = None
+        self.group: ProcessGroup | None = None
         self.text_guard: TextGuard | None = None
         """What its tokenizer was started with."""
         self.started_at = datetime.now(UTC)
@@ -85,7 +180,7 @@ class Replica:
         self.took_seconds: float | None = None
         """and what this one did."""
         self._loads_since: float | None = None
-        self.counted = UNSEEN if place else Counted()
+        self.counted = UNSEEN if place else CounterTotals()
         self.probes = NOTHING
         self.is_known = True
         self.pause_seconds = pause_seconds
@@ -181,7 +276,7 @@ class Replica:
         if stored.leader is None:
             self.group = find_group(self.replica_id)
         else:
-            self.group = Group(stored.leader, stored.members)
+            self.group = ProcessGroup(stored.leader, stored.members)
         if self.state == "pending":
             self.state = "loading"
         if self.state == "draining":

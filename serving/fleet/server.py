@@ -12,9 +12,9 @@ from serving.contract.credential import Role, ServiceAuthenticator, ServiceIdent
 from serving.contract.grammar import SCHEMAS_BYTES_MAX, GrammarQuestion
 from serving.contract.slot_shares import DemandReport
 from serving.contract.units import INT64_MAX
-from serving.fleet.fleet import Fleet
-from serving.fleet.grammars import Grammars
-from serving.fleet.shares import SlotShares
+from serving.fleet.grammar_service import GrammarService
+from serving.fleet.reconciler import FleetReconciler
+from serving.fleet.slot_shares import SlotAllocator
 
 log = structlog.get_logger(__name__)
 
@@ -30,11 +30,11 @@ class FleetServer:
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: FleetReconciler,
         registry: CollectorRegistry,
         callers: ServiceAuthenticator,
-        grammars: Grammars,
-        shares: SlotShares,
+        grammars: GrammarService,
+        shares: SlotAllocator,
         *,
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:

@@ -39,7 +39,7 @@ from serving.gateway.outgoing import Pending
 from serving.gateway.preparing.preparation import Preparation, body_bytes_max
 from serving.gateway.principals import Principal
 from serving.gateway.rates import Rates
-from serving.limits.limiter import Reservation
+from serving.limits.limiter import RateReservation
 from serving.telemetry import Attributes, RequestTrace, valid_traceparent
 from serving.usage.meter import Metered
 
@@ -229,7 +229,7 @@ class App:
         conversation: Conversation,
         principal: Principal,
         job: Job,
-        reserved: Reservation | None,
+        reserved: RateReservation | None,
         turn: Turn | None = None,
     ) -> None:
         self.means.retries.note_request(principal.organization.organization_id)

@@ -33,7 +33,7 @@ from serving.gateway.no_slot import busy, no_slot
 from serving.gateway.outgoing import ClientStalled
 from serving.gateway.places import slot_of
 from serving.gateway.relay import Relay
-from serving.limits.limiter import Reservation
+from serving.limits.limiter import RateReservation
 from serving.pool.errors import PoolError
 from serving.pool.retries import OrganizationRetryBudgets
 from serving.telemetry import RequestTrace, RequestTracing
@@ -76,7 +76,7 @@ class Exchange:
         self._job = job
         self._admitted = admitted
         self._metered = metered
-        self.reserved: Reservation | None = None
+        self.reserved: RateReservation | None = None
         """What it took of its caller's rate limits, if anything limits it."""
         self._turn = turn
         """Of a request with an idempotency key: who keeps its answer."""
@@ -267,7 +267,7 @@ class Exchange:
         if error is not None:
             raise error
 
-    def _settle(self, reserved: Reservation, tokens: TokenUsage) -> None:
+    def _settle(self, reserved: RateReservation, tokens: TokenUsage) -> None:
         """Before the end is told: whoever hears it may send its next request elsewhere."""
         if self._is_unmeasured:
             reserved.keep()

@@ -37,9 +37,9 @@ from serving.gateway.presence import Presence
 from serving.gateway.rates import Rates
 from serving.gateway.slot_shares import DemandReporter, Shares
 from serving.internal_http import InternalCallError
-from serving.limits.checks import Plans
-from serving.limits.limiter import Limiter
-from serving.limits.window import NoWindow, RedisWindow
+from serving.limits.limiter import RateLimiter
+from serving.limits.plans import RateLimitPlans
+from serving.limits.redis_script import NoCounterStore, RedisCounterStore
 from serving.pool.pool import Pool
 from serving.pool.pressure import ALL_TOKENS_MAX, Pressure
 from serving.pool.retries import OrganizationRetryBudgets
@@ -136,8 +136,10 @@ class Gateway:
         self.grammars = GrammarCheck(self.session, config.fleet_url, config.credential)
         self.lingering = Lingering()
         self.claims = Claims(self.api, self.journal)
-        window = NoWindow() if config.redis_url is None else RedisWindow(config.redis_url)
-        self.limiter = Limiter(window, self.live_gateway_count, self.metrics.rate_limited)
+        window = (
+            NoCounterStore() if config.redis_url is None else RedisCounterStore(config.redis_url)
+        )
+        self.limiter = RateLimiter(window, self.live_gateway_count, self.metrics.rate_limited)
         self.presence = Presence(self.api, self.journal.gateway_id)
         self.failed_requests = FailedRequestLog(self.api, self.journal.gateway_id)
         self.prefix_news = PrefixNews(
@@ -176,7 +178,7 @@ class Gateway:
                 pepper=config.key_peppers[-1],
                 copies_bytes_max=may_hold.copies,
             ),
-            rates=Rates(self.limiter, Plans(self.directory.limit_tier), clock.now),
+            rates=Rates(self.limiter, RateLimitPlans(self.directory.limit_tier), clock.now),
             failed_requests=self.failed_requests,
             key_peppers=config.key_peppers,
             now=clock.now,

@@ -8,10 +8,15 @@ from serving.gateway.conversation import Conversation
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.errors import RateLimited
 from serving.gateway.principals import Principal
-from serving.limits.ask import Excess
-from serving.limits.checks import Owner, Plan, Plans
-from serving.limits.limiter import NOTHING_MADE, Limiter, RateExceeded, Reservation, Size
-from serving.limits.standing import Standing
+from serving.limits.gcra import LimitStatus, LimitViolation
+from serving.limits.limiter import (
+    NOTHING_MADE,
+    RateLimiter,
+    RateLimitExceeded,
+    RateReservation,
+    RequestSize,
+)
+from serving.limits.plans import Owner, RateLimitPlan, RateLimitPlans
 
 WHOSE: dict[Owner, str] = {
     "organization": "organization",
@@ -29,7 +34,9 @@ OF_WHAT: dict[Measure, str] = {
 class Rates:
     """Asks the limiter, and says in the caller's language how it came out."""
 
-    def __init__(self, limiter: Limiter, plans: Plans, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, limiter: RateLimiter, plans: RateLimitPlans, now: Callable[[], datetime]
+    ) -> None:
         self._limiter = limiter
         self._plans = plans
         self._now = now
@@ -45,7 +52,7 @@ class Rates:
         self._tell(conversation, lambda: self._limiter.known(plan))
         try:
             self._limiter.check_early(plan)
-        except RateExceeded as exceeded:
+        except RateLimitExceeded as exceeded:
             raise self._refused(conversation, exceeded) from None
 
     def count(self, principal: Principal) -> None:
@@ -56,39 +63,39 @@ class Rates:
 
     async def reserve(
         self, conversation: Conversation, principal: Principal, job: Job, *, makes: bool = True
-    ) -> Reservation | None:
+    ) -> RateReservation | None:
         """Take a request, a place and what a job is expected to take of tokens, unless it `makes`
         nothing; None where nothing limits it. Raises RateLimited."""
         plan = self._plan(principal)
         if plan is None:
             return None
-        size = Size(job.body_bytes, job.output_tokens_max) if makes else NOTHING_MADE
+        size = RequestSize(job.body_bytes, job.output_tokens_max) if makes else NOTHING_MADE
         key_id, model_id = principal.key.key_id, job.model.model_id
         try:
             reserved = await self._limiter.reserve(plan, key_id, model_id, size)
-        except RateExceeded as exceeded:
+        except RateLimitExceeded as exceeded:
             raise self._refused(conversation, exceeded) from None
         if reserved is not None and makes:
             standings = reserved.standings
             self._tell(conversation, lambda: standings)
         return reserved
 
-    def _plan(self, principal: Principal) -> Plan | None:
+    def _plan(self, principal: Principal) -> RateLimitPlan | None:
         return self._plans.plan(principal.key, principal.project, principal.organization)
 
     def _tell(
-        self, conversation: Conversation, standings: Callable[[], Sequence[Standing]]
+        self, conversation: Conversation, standings: Callable[[], Sequence[LimitStatus]]
     ) -> None:
         envelope = conversation.envelope
         conversation.limit_headers = lambda: envelope.limit_headers(standings(), self._now())
 
-    def _refused(self, conversation: Conversation, exceeded: RateExceeded) -> RateLimited:
+    def _refused(self, conversation: Conversation, exceeded: RateLimitExceeded) -> RateLimited:
         standings = exceeded.standings  # not the error, which knows who raised it
         self._tell(conversation, lambda: standings)
         return refusal(exceeded.excess, self._now())
 
 
-def refusal(excess: Excess, now: datetime) -> RateLimited:
+def refusal(excess: LimitViolation, now: datetime) -> RateLimited:
     """Return the error for a limit that a request would break: which, whose, and until when."""
     check, wait_seconds = excess.check, excess.wait / 1e6
     whose = f"your {WHOSE[check.owner]} ({check.owner_id})"

@@ -1,54 +1,95 @@
-"""May this request go on, by all rates that its caller is held to? Asked twice: before its body is
-read, by what is known here, and once more with what it will take."""
+"""Rate limits of one gateway: reserve what a request is expected to take, settle what it took, or
+void it."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from serving.contract.limits import Measure
-from serving.limits.ask import Ask, Excess, Taking, Verdict, excess_of
-from serving.limits.checks import Check, Plan
-from serving.limits.counts import Counts
-from serving.limits.expected import Expected, input_tokens
-from serving.limits.gcra import SLACK
-from serving.limits.line import Line
-from serving.limits.shared_clock import SharedClock
-from serving.limits.standing import Standing, standing, standings_of
-from serving.limits.window import Window
+from serving.limits.backend import LimitBackend
+from serving.limits.gcra import (
+    SLACK,
+    LimitAmount,
+    LimitDecision,
+    LimitRequest,
+    LimitStatus,
+    LimitViolation,
+    LocalCounters,
+    excess_of,
+    standing,
+    standings_of,
+)
+from serving.limits.plans import RateLimit, RateLimitPlan
+from serving.limits.redis_script import CounterStore, SharedClock
+
+FIRST_OUTPUT_TOKENS = 256
+"""Of a key that was not seen yet."""
+WEIGHT = 0.2
+"""Of the latest request in a key's mean."""
+BYTES_PER_TOKEN = 4
+KEYS_MAX = 65_536
 
 
-class RateExceeded(Exception):
+class OutputEstimator:
+    """The recent mean of output by key."""
+
+    def __init__(self) -> None:
+        self._means: dict[str, float] = {}
+
+    def output_tokens(self, key_id: str, at_most: int) -> int:
+        """Return how many tokens a request will make, of so many at most."""
+        return min(max(round(self._means.get(key_id, FIRST_OUTPUT_TOKENS)), 1), at_most)
+
+    def note(self, key_id: str, output_tokens: int) -> None:
+        """Learn what a request made."""
+        mean = self._means.get(key_id)
+        if mean is None and len(self._means) >= KEYS_MAX:
+            self._means.clear()
+        came = float(output_tokens)
+        self._means[key_id] = came if mean is None else mean + WEIGHT * (came - mean)
+
+
+def input_tokens(prompt_bytes: int) -> int:
+    """Return how many tokens a prompt will have."""
+    return max(prompt_bytes // BYTES_PER_TOKEN, 1)
+
+
+class RateLimitExceeded(Exception):
     """A request would go beyond a limit; `standings` is how all of its limits stand."""
 
-    def __init__(self, excess: Excess, standings: Sequence[Standing]) -> None:
+    def __init__(self, excess: LimitViolation, standings: Sequence[LimitStatus]) -> None:
         super().__init__(excess.check.name)
         self.excess = excess
         self.standings = standings
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class RequestSize:
     """What a request brings and may take at most: of input its bytes, of output its tokens."""
 
     prompt_bytes: int
     output_tokens_max: int
 
 
-NOTHING_MADE = Size(0, 0)
+NOTHING_MADE = RequestSize(0, 0)
 
 
-class Reservation:
+class RateReservation:
     """What a request took of its limits ahead: settled or voided once; more changes nothing."""
 
     __slots__ = ("_ask", "_key_id", "_limiter", "standings")
 
     def __init__(
-        self, limiter: "Limiter", key_id: str | None, ask: Ask, standings: Sequence[Standing]
+        self,
+        limiter: "RateLimiter",
+        key_id: str | None,
+        ask: LimitRequest,
+        standings: Sequence[LimitStatus],
     ) -> None:
         self.standings = standings
         self._limiter = limiter
         self._key_id = key_id
-        self._ask: Ask | None = ask
+        self._ask: LimitRequest | None = ask
 
     def settle(self, *, input_tokens: int, output_tokens: int) -> None:
         """The request's work has ended and took so many tokens, of input what was not cached."""
@@ -71,23 +112,23 @@ class Reservation:
             self._limiter.settle(ask, 0, 0)
 
 
-class Limiter:
+class RateLimiter:
     """Holds callers to their rates. `share` is how many gateways live; refusals are counted in
     `refused`, by whose limit it was and of what."""
 
     def __init__(
         self,
-        window: Window,
+        window: CounterStore,
         share: Callable[[], int],
         refused: Counter[tuple[str, str]],
         clock: SharedClock | None = None,
     ) -> None:
         self._refused = refused
-        self._counts = Counts()
+        self._counts = LocalCounters()
         self._clock = clock or SharedClock()
         self._share = share
-        self._expected = Expected()
-        self.line = Line(window, self._counts, self._clock, share)
+        self._expected = OutputEstimator()
+        self.line = LimitBackend(window, self._counts, self._clock, share)
 
     @property
     def remark(self) -> str | None:
@@ -97,7 +138,7 @@ class Limiter:
         share = self._share()
         return f"rate limits are held by each gateway's part (1 of {share}): {self.line.why_away}"
 
-    def check_early(self, plan: Plan) -> None:
+    def check_early(self, plan: RateLimitPlan) -> None:
         """Refuse at once who has no request left, as far as is known here.
 
         Requests are never given back, so that what was known a while ago is no less true now.
@@ -107,15 +148,15 @@ class Limiter:
         for check in plan.early:
             if self._counts.lateness(check, now, share) > SLACK:
                 known = self._counts.full_at[check.name]
-                ask = Ask((Taking(check, 1),), ())
-                self._refuse(ask, Verdict(False, now, (known,), (), share))
+                ask = LimitRequest((LimitAmount(check, 1),), ())
+                self._refuse(ask, LimitDecision(False, now, (known,), (), share))
 
-    def count(self, plan: Plan) -> None:
+    def count(self, plan: RateLimitPlan) -> None:
         """Take a request of what is checked early, if there is one left, and wait for nobody."""
         if plan.early:
-            self.line.ask(Ask(tuple(Taking(check, 1) for check in plan.early), ()))
+            self.line.ask(LimitRequest(tuple(LimitAmount(check, 1) for check in plan.early), ()))
 
-    def known(self, plan: Plan) -> Sequence[Standing]:
+    def known(self, plan: RateLimitPlan) -> Sequence[LimitStatus]:
         """Return how a caller's limits by the minute stand, as far as is known here."""
         now, full_at = self._clock.now(), self._counts.full_at
         return tuple(
@@ -125,8 +166,8 @@ class Limiter:
         )
 
     async def reserve(
-        self, plan: Plan, key_id: str, model_id: str, size: Size
-    ) -> Reservation | None:
+        self, plan: RateLimitPlan, key_id: str, model_id: str, size: RequestSize
+    ) -> RateReservation | None:
         """Take one request, the tokens expected of it and a place among those that run, or nothing.
 
         Return None where nothing limits requests to the model. Raises RateExceeded.
@@ -141,29 +182,31 @@ class Limiter:
         if not verdict.is_admitted:
             self._refuse(ask, verdict)
         learner = key_id if size.output_tokens_max else None
-        return Reservation(self, learner, ask, standings_of(ask, verdict))
+        return RateReservation(self, learner, ask, standings_of(ask, verdict))
 
     def learn(self, key_id: str, output_tokens: int) -> None:
         """Expect of a key what it took of late."""
         self._expected.note(key_id, output_tokens)
 
-    def settle(self, ask: Ask, input_tokens: int, output_tokens: int) -> None:
+    def settle(self, ask: LimitRequest, input_tokens: int, output_tokens: int) -> None:
         """Put what a request took in the place of what it had asked for."""
         taken: dict[Measure, int] = {"input_tokens": input_tokens, "output_tokens": output_tokens}
         for taking in ask.takings:
             more = taken.get(taking.check.measure, taking.amount) - taking.amount
             if more:
-                self.line.settle(Taking(taking.check, more))
+                self.line.settle(LimitAmount(taking.check, more))
         self.line.leave(ask.places)
 
-    def _ask(self, checks: Sequence[Check], key_id: str, size: Size) -> Ask:
+    def _ask(self, checks: Sequence[RateLimit], key_id: str, size: RequestSize) -> LimitRequest:
         amounts: dict[Measure, int] = {
             "requests": 1,
             "input_tokens": input_tokens(size.prompt_bytes) if size.prompt_bytes else 0,
             "output_tokens": self._expected.output_tokens(key_id, size.output_tokens_max),
         }
-        takings = (Taking(one, amounts[one.measure]) for one in checks if one.measure in amounts)
-        return Ask(
+        takings = (
+            LimitAmount(one, amounts[one.measure]) for one in checks if one.measure in amounts
+        )
+        return LimitRequest(
             tuple(taking for taking in takings if taking.amount),
             tuple(check for check in checks if check.measure == "concurrent"),
         )
@@ -171,7 +214,7 @@ class Limiter:
     def _share_now(self) -> int:
         return 1 if self.line.is_open else self._share()
 
-    def _refuse(self, ask: Ask, verdict: Verdict) -> None:
+    def _refuse(self, ask: LimitRequest, verdict: LimitDecision) -> None:
         excess = excess_of(ask, verdict)
         self._refused[excess.check.owner, excess.check.measure] += 1
-        raise RateExceeded(excess, standings_of(ask, verdict))
+        raise RateLimitExceeded(excess, standings_of(ask, verdict))

@@ -31,8 +31,8 @@ from serving.contract.slot_shares import DemandReport
 from serving.contract.units import TIERS
 from serving.contract.usage import UsageBatch, UsageEvent, UsageReceipt
 from serving.engine.simulated.adapter import SimulatedAdapter
-from serving.fleet.grammars import Grammars
-from serving.fleet.shares import SlotShares
+from serving.fleet.grammar_service import GrammarService
+from serving.fleet.slot_shares import SlotAllocator
 from tests.benchmarks.mock import MODEL
 
 CONTEXT_TOKENS = 2_048
@@ -197,12 +197,12 @@ class StandIn:
     def __init__(self, control: FeedPage, replicas: FeedPage) -> None:
         self.control = control
         self.replicas = replicas
-        self.shares = SlotShares(epoch=1)
+        self.shares = SlotAllocator(epoch=1)
         known = [decode(change.record, ReplicaRecord) for change in replicas.changes]
         self.slots = {"dep_bench": {replica.replica_id: replica.slots for replica in known}}
         self.tally = Tally()
         self._seen: set[str] = set()
-        self._grammars = Grammars({deployment().engine: Judged()}, judges_max=1)
+        self._grammars = GrammarService({deployment().engine: Judged()}, judges_max=1)
 
     def application(self) -> web.Application:
         """Return the routes as an aiohttp application."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.fleet.config import TIMING_PREFIX, Timings
+from serving.fleet.config import TIMING_PREFIX, FleetTimings
 
 pytestmark = pytest.mark.unit
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ def read() -> set[str]:
     """Return the names that the code of configurations holds in quotes, and the fleet's timings."""
     texts = [(ROOT / path).read_text() for path in READERS]
     names = {name for text in texts for name in QUOTED.findall(text)}
-    timings = {TIMING_PREFIX + field.name.upper() for field in fields(Timings)}
+    timings = {TIMING_PREFIX + field.name.upper() for field in fields(FleetTimings)}
     return names | timings | {FILE}
 
 

@@ -14,7 +14,7 @@ from serving.engine.events import EngineEvent, TokenUsage
 from serving.engine.request import EngineRequest
 from serving.gateway.errors import ApiError, Headers
 from serving.gateway.price_list import Schedule
-from serving.limits.standing import Standing
+from serving.limits.gcra import LimitStatus
 
 HERE_BYTES_MAX = 256 * 1024
 """Of an engine's answer that is told whole: up to here the client's body is made on the loop, in a
@@ -112,7 +112,7 @@ class Envelope(Protocol):
     def error_reply(self, error: ApiError, request_id: str) -> ErrorReply:
         """Return an error as the answer."""
 
-    def limit_headers(self, standings: Sequence[Standing], now: datetime) -> Headers:
+    def limit_headers(self, standings: Sequence[LimitStatus], now: datetime) -> Headers:
         """Return how the caller's rate limits stand."""
 
     def model_list(self, offers: Sequence[tuple[str, ModelRecord]]) -> bytes:

@@ -13,7 +13,7 @@ from serving.contract.units import Tier
 from serving.engine.events import CompletionTokensDetails, PromptTokensDetails, TokenUsage
 from serving.gateway.dialects.dialect import ErrorReply
 from serving.gateway.errors import ApiError, Headers
-from serving.limits.standing import Standing
+from serving.limits.gcra import LimitStatus
 
 LIMITED = (
     (b"requests", ("requests",)),
@@ -114,7 +114,7 @@ class OpenAIEnvelope:
         """Return an error as the answer."""
         return error_reply(error)
 
-    def limit_headers(self, standings: Sequence[Standing], now: datetime) -> Headers:
+    def limit_headers(self, standings: Sequence[LimitStatus], now: datetime) -> Headers:
         """Return how the caller's rate limits stand."""
         return limit_headers(standings)
 
@@ -136,7 +136,7 @@ def error_event(error: ApiError) -> bytes:
     return b"data: " + error_body(error) + b"\n\n"
 
 
-def limit_headers(standings: Sequence[Standing]) -> Headers:
+def limit_headers(standings: Sequence[LimitStatus]) -> Headers:
     """Return how rate limits stand: of those on requests and of those on tokens that of which the
     least is left."""
     headers: list[tuple[bytes, bytes]] = []

@@ -18,9 +18,9 @@ from control.limits.usage_tiers import update_usage_tiers
 from serving.contract.limits import shared_time
 from serving.contract.records import OrganizationRecord, RateLimitSettings
 from serving.contract.units import TIERS
-from serving.limits.checks import make_plan
-from serving.limits.limiter import Limiter, Size
-from serving.limits.window import RedisWindow
+from serving.limits.limiter import RateLimiter, RequestSize
+from serving.limits.plans import make_plan
+from serving.limits.redis_script import RedisCounterStore
 from tests.fixtures import catalog
 from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_model
 from tests.fixtures.redis_server import RedisServer, running_redis
@@ -41,8 +41,8 @@ def redis_server(
 ) -> Iterator[RedisServer]:
     """A Redis that control reads, and that is waited for, however busy the machine is."""
     monkeypatch.setattr(live_usage, "WAIT_SECONDS", 60)
-    monkeypatch.setattr("serving.limits.line.WAIT_SECONDS", 60)
-    monkeypatch.setattr("serving.limits.window.ANSWER_SECONDS", 60)
+    monkeypatch.setattr("serving.limits.backend.WAIT_SECONDS", 60)
+    monkeypatch.setattr("serving.limits.redis_script.ANSWER_SECONDS", 60)
     with running_redis(tmp_path_factory.mktemp("redis")) as server:
         settings.CONFIG = dataclasses.replace(settings.CONFIG, redis_url=server.url)
         live_usage._client.cache_clear()
@@ -62,12 +62,12 @@ async def use_up(
     )
     plan = make_plan(tenant.key, tenant.project, organization, None)
     assert plan is not None
-    limiter = Limiter(RedisWindow(server.url), lambda: 1, count)
+    limiter = RateLimiter(RedisCounterStore(server.url), lambda: 1, count)
     running = asyncio.create_task(limiter.line.run())
     await eventually(lambda: limiter.line.is_open, "the line to Redis")
     moment = server.client.time()
     for _ in range(times):
-        await limiter.reserve(plan, "key", "mdl", Size(400, 50))
+        await limiter.reserve(plan, "key", "mdl", RequestSize(400, 50))
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running

@@ -9,8 +9,8 @@ from serving.contract.credential import ServiceAuthenticator
 from serving.contract.records import DeploymentRecord
 from serving.feed.changes import ChangeBatch, RecordChange
 from serving.fleet.config import FleetConfig
-from serving.fleet.fleet import Fleet
-from serving.fleet.store import Store, StoredFleet
+from serving.fleet.reconciler import FleetReconciler
+from serving.fleet.state_store import FleetStore, StoredFleet
 from tests.fixtures import catalog
 
 
@@ -27,9 +27,9 @@ async def test_half_a_snapshot_ends_no_replica(tmp_path: Path) -> None:
     config = FleetConfig(
         "http://control", "", ServiceAuthenticator(()), "127.0.0.1", 1, tmp_path, 20_000, 1
     )
-    store = Store(tmp_path)
+    store = FleetStore(tmp_path)
     async with aiohttp.ClientSession() as session:
-        fleet = Fleet(config, {}, store, session)
+        fleet = FleetReconciler(config, {}, store, session)
         fleet.adopt(StoredFleet(deployments=(deployment("dep_1"), deployment("dep_2"))))
         known = []
         for batch in (

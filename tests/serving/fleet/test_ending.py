@@ -8,8 +8,8 @@ import pytest
 
 from serving.contract.credential import ServiceAuthenticator
 from serving.fleet.config import FleetConfig
-from serving.fleet.fleet import Fleet
-from serving.fleet.store import Store
+from serving.fleet.reconciler import FleetReconciler
+from serving.fleet.state_store import FleetStore
 
 
 async def test_an_end_told_beside_news_is_not_forgotten(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ async def test_an_end_told_beside_news_is_not_forgotten(tmp_path: Path) -> None:
     config = FleetConfig(
         "http://control", "", ServiceAuthenticator(()), "x", 1, tmp_path, 20_000, 1
     )
-    fleet = Fleet(config, {}, Store(tmp_path), session)
+    fleet = FleetReconciler(config, {}, FleetStore(tmp_path), session)
     loop = asyncio.create_task(fleet.reconcile_forever())
     await asyncio.sleep(0)
     fleet._wake.set()

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from serving.fleet import log_file
-from serving.fleet.log_file import LogFile
-from serving.fleet.store import Store, StoredFleet
+from serving.fleet import engine_process
+from serving.fleet.engine_process import LogFile
+from serving.fleet.state_store import FleetStore, StoredFleet
 from tests.fixtures.fleet_process import running_fleet
 from tests.fixtures.waiting import eventually
-from tests.serving.fleet.test_fleet import DEPLOYMENT, PATIENT, failed
+from tests.serving.fleet.test_reconciler import DEPLOYMENT, PATIENT, failed
 
 FAILURES = "penstock_fleet_state_failures_total"
 
@@ -31,7 +31,7 @@ def fill(directory: Path) -> Path:
 
 
 def test_what_was_not_written_is_written_by_the_next_try(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = FleetStore(tmp_path)
     assert store.open() == StoredFleet()
     in_the_way = fill(tmp_path)
     assert not store.save(StoredFleet(fleet_id="fl_1")).result()
@@ -40,7 +40,7 @@ def test_what_was_not_written_is_written_by_the_next_try(tmp_path: Path) -> None
     assert store.save(StoredFleet(fleet_id="fl_1")).result()
     assert (store.is_behind, store.failures) == (False, 1)
     store.close()
-    again = Store(tmp_path)
+    again = FleetStore(tmp_path)
     assert again.open() == StoredFleet(fleet_id="fl_1")
     again.close()
 
@@ -48,7 +48,7 @@ def test_what_was_not_written_is_written_by_the_next_try(tmp_path: Path) -> None
 def test_an_old_log_that_is_not_kept_is_cut_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_file, "BYTES_MAX", 10)
+    monkeypatch.setattr(engine_process, "BYTES_MAX", 10)
     path = tmp_path / "r.log"
     path.write_text("x" * 20)
     (tmp_path / "r.log.1").mkdir()

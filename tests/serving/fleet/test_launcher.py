@@ -9,7 +9,7 @@ import pytest
 
 from serving.engine.adapter import LaunchSpec
 from serving.fleet import launcher
-from serving.fleet.launcher import CannotStart, engine_environment, free_port, start
+from serving.fleet.launcher import LaunchError, engine_environment, free_port, start
 from tests.fixtures import environment
 
 
@@ -27,13 +27,13 @@ def test_an_engine_sees_no_secret_of_ours() -> None:
 
 def test_too_little_memory_is_said_before_anything_starts(tmp_path: Path) -> None:
     launch = LaunchSpec((sys.executable,), memory_bytes=2**60)
-    with pytest.raises(CannotStart, match=r"needs 1073741824\.0 GiB of memory"):
+    with pytest.raises(LaunchError, match=r"needs 1073741824\.0 GiB of memory"):
         start(launch, replica_id="r1", log=tmp_path / "r1.log")
     assert not (tmp_path / "r1.log").exists()
 
 
 def test_a_command_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(CannotStart, match="no-such-engine"):
+    with pytest.raises(LaunchError, match="no-such-engine"):
         start(LaunchSpec(("no-such-engine",)), replica_id="r1", log=tmp_path / "r1.log")
 
 
@@ -52,10 +52,10 @@ def test_ports_in_use_are_passed_over() -> None:
         busy.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         busy.bind(("127.0.0.1", port))
         busy.listen()
-        with pytest.raises(CannotStart, match="is free"):
+        with pytest.raises(LaunchError, match="is free"):
             free_port(port, 1, taken=())
     assert free_port(port, 1, taken=()) == port
-    with pytest.raises(CannotStart):
+    with pytest.raises(LaunchError):
         free_port(port, 1, taken=(port,))
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.fleet import log_file
-from serving.fleet.log_file import LogFile, last_stage
+from serving.fleet import engine_process
+from serving.fleet.engine_process import LogFile, last_stage
 
 
 def test_only_new_and_whole_lines_are_read(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_only_new_and_whole_lines_are_read(tmp_path: Path) -> None:
 def test_a_long_log_is_cut_while_its_writer_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_file, "BYTES_MAX", 100)
+    monkeypatch.setattr(engine_process, "BYTES_MAX", 100)
     path = tmp_path / "r.log"
     log = LogFile(path)
     with path.open("ab", buffering=0) as writer:

@@ -11,26 +11,26 @@ from prometheus_client import CollectorRegistry
 from serving.contract.codec import encode
 from serving.contract.credential import ServiceAuthenticator, ServiceIdentity, issue
 from serving.contract.slot_shares import DemandReport
-from serving.fleet import shares
+from serving.fleet import slot_shares
 from serving.fleet.config import FleetConfig
-from serving.fleet.fleet import Fleet
-from serving.fleet.grammars import Grammars
+from serving.fleet.grammar_service import GrammarService
+from serving.fleet.reconciler import FleetReconciler
 from serving.fleet.server import FleetServer
-from serving.fleet.shares import SlotShares
-from serving.fleet.store import Store
+from serving.fleet.slot_shares import SlotAllocator
+from serving.fleet.state_store import FleetStore
 
 ROOT = "a secret"
 
 
 @asynccontextmanager
-async def listening(folder: Path, shares: SlotShares) -> AsyncIterator[str]:
+async def listening(folder: Path, shares: SlotAllocator) -> AsyncIterator[str]:
     """Answer on a free port; yields where demand is told."""
     callers = ServiceAuthenticator((ROOT,))
     config = FleetConfig("http://control", "", callers, "127.0.0.1", 1, folder, 20_000, 1)
     async with aiohttp.ClientSession() as session:
-        fleet = Fleet(config, {}, Store(folder), session)
+        fleet = FleetReconciler(config, {}, FleetStore(folder), session)
         server = FleetServer(
-            fleet, CollectorRegistry(), callers, Grammars({}, judges_max=1), shares
+            fleet, CollectorRegistry(), callers, GrammarService({}, judges_max=1), shares
         )
         try:
             yield f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}/demand"
@@ -48,7 +48,7 @@ async def tell(url: str, report: DemandReport, caller: ServiceIdentity) -> tuple
 
 
 async def test_nobody_speaks_for_a_gateway_of_another_name(tmp_path: Path) -> None:
-    made = SlotShares(epoch=1)
+    made = SlotAllocator(epoch=1)
     first, second, other = (
         ServiceIdentity("gateway", name, number) for name, number in (("a", 1), ("a", 2), ("b", 1))
     )
@@ -64,8 +64,8 @@ async def test_nobody_speaks_for_a_gateway_of_another_name(tmp_path: Path) -> No
 
 
 def test_names_are_kept_in_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "NAMES_KEPT_MAX", 3)
-    made = SlotShares(epoch=1)
+    monkeypatch.setattr(slot_shares, "NAMES_KEPT_MAX", 3)
+    made = SlotAllocator(epoch=1)
     for number in range(3):
         made.name_of(f"gw_{number}", "a")
         made.report(DemandReport(f"gw_{number}", 1, {}), {}, 0.0)

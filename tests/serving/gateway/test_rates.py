@@ -20,9 +20,9 @@ from serving.contract.limits import MINUTE, count_name
 from serving.contract.records import ModelRateLimits, RateLimitSettings, UsageTierRecord
 from serving.contract.slot_shares import DemandReport
 from serving.engine.simulated.settings import Fault
-from serving.fleet import shares
+from serving.fleet import slot_shares
 from serving.gateway import exchange
-from serving.limits import line, window
+from serving.limits import backend, redis_script
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.keyed import ask
 from tests.fixtures.raw_http import RawClient, request
@@ -46,9 +46,9 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new Redis is gone by soon; one that answers is waited for, on a busy machine too."""
-    monkeypatch.setattr(line, "YOUNG_SECONDS", 0.1)
-    monkeypatch.setattr(line, "WAIT_SECONDS", 60.0)
-    monkeypatch.setattr(window, "ANSWER_SECONDS", 60.0)
+    monkeypatch.setattr(backend, "YOUNG_SECONDS", 0.1)
+    monkeypatch.setattr(backend, "WAIT_SECONDS", 60.0)
+    monkeypatch.setattr(redis_script, "ANSWER_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -441,7 +441,7 @@ async def test_without_redis_a_gateway_says_that_it_holds_its_part(
 ) -> None:
     await limit(stack, requests_per_minute=2)
     await eventually(lambda: stack.gateway.directory.live_gateway_count() == 1)
-    monkeypatch.setattr(line, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(backend, "WAIT_SECONDS", 0.05)
     redis_server.freeze()
     try:
         assert (await post(stack))[0] == 200
@@ -453,7 +453,7 @@ async def test_without_redis_a_gateway_says_that_it_holds_its_part(
         assert [(await post(stack))[0] for _ in range(2)] == [200, 429]
     finally:
         redis_server.thaw()
-        monkeypatch.setattr(line, "WAIT_SECONDS", 60.0)
+        monkeypatch.setattr(backend, "WAIT_SECONDS", 60.0)
     await eventually(lambda: stack.gateway.limiter.line.is_open)
     assert (await post(stack))[0] == 429
 
@@ -461,7 +461,7 @@ async def test_without_redis_a_gateway_says_that_it_holds_its_part(
 async def test_without_control_limits_are_parted_by_what_the_fleet_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shares, "GATEWAY_SECONDS", 600.0)
+    monkeypatch.setattr(slot_shares, "GATEWAY_SECONDS", 600.0)
     async with running_stack(tmp_path) as alone:
         await limit(alone, requests_per_minute=6)
         came = DemandReport("gw_that_came_later", 1, {})

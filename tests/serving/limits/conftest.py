@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from serving import redis_client
-from serving.limits import line, window
+from serving.limits import backend, redis_script
 from tests.fixtures.redis_server import RedisServer, running_redis
 
 
@@ -27,8 +27,8 @@ def server(shared_server: RedisServer) -> RedisServer:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gateways call and believe ten times as soon, and wait for Redis as long as it takes: a box
     with other work is no trouble of Redis's."""
-    monkeypatch.setattr(line, "WAIT_SECONDS", 60.0)
-    monkeypatch.setattr(window, "ANSWER_SECONDS", 60.0)
+    monkeypatch.setattr(backend, "WAIT_SECONDS", 60.0)
+    monkeypatch.setattr(redis_script, "ANSWER_SECONDS", 60.0)
     monkeypatch.setattr(redis_client, "CONNECT_SECONDS", 60.0)
-    monkeypatch.setattr(line, "RENEW_SECONDS", line.RENEW_SECONDS / 10)
-    monkeypatch.setattr(line, "YOUNG_SECONDS", line.YOUNG_SECONDS / 10)
+    monkeypatch.setattr(backend, "RENEW_SECONDS", backend.RENEW_SECONDS / 10)
+    monkeypatch.setattr(backend, "YOUNG_SECONDS", backend.YOUNG_SECONDS / 10)

@@ -1,7 +1,7 @@
 """Shared time goes on by a clock that is never set, and one gateway that is wrong yields."""
 
 from serving.contract.limits import EPOCH
-from serving.limits.shared_clock import TOLERANCE, TRUSTED_SECONDS, YIELD_SECONDS, SharedClock
+from serving.limits.redis_script import TOLERANCE, TRUSTED_SECONDS, YIELD_SECONDS, SharedClock
 
 HOUR = 3_600e6
 

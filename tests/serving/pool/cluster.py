@@ -9,7 +9,7 @@ from serving.contract.codec import decode, encode
 from serving.contract.slot_shares import DemandReport, SlotSharesReply
 from serving.contract.units import Tier
 from serving.engine.events import TokenUsage
-from serving.fleet.shares import SlotShares
+from serving.fleet.slot_shares import SlotAllocator
 from serving.gateway.slot_shares import Shares, demand_of
 from serving.pool.errors import Overloaded
 from serving.pool.line import BOUNDS, Bounds
@@ -52,7 +52,7 @@ class Cluster:
         self.slot_seconds: Counter[Tier] = Counter()
         self.in_flight_max = 0
         self._clock = asyncio.get_running_loop().time
-        self._fleet = SlotShares(epoch=1)
+        self._fleet = SlotAllocator(epoch=1)
         self._slots = slots
         self._shares = [Shares(lambda: gateways) for _ in range(gateways)]
         self.pools = [

@@ -10,7 +10,7 @@ from serving.contract.records import ModelRecord
 from serving.gateway.dialects.anthropic import errors, limits
 from serving.gateway.dialects.dialect import ErrorReply
 from serving.gateway.errors import ApiError, Headers
-from serving.limits.standing import Standing
+from serving.limits.gcra import LimitStatus
 
 
 class AnthropicModel(msgspec.Struct, tag_field="type", tag="model", kw_only=True):
@@ -46,7 +46,7 @@ class AnthropicEnvelope:
         """Return an error as the answer."""
         return errors.error_reply(error, request_id)
 
-    def limit_headers(self, standings: Sequence[Standing], now: datetime) -> Headers:
+    def limit_headers(self, standings: Sequence[LimitStatus], now: datetime) -> Headers:
         """Return how the caller's rate limits stand."""
         return limits.limit_headers(standings, now)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from serving.gateway.errors import Headers
-from serving.limits.standing import Standing
+from serving.limits.gcra import LimitStatus
 
 LIMITED = (
     (b"requests", ("requests",)),
@@ -15,7 +15,7 @@ LIMITED = (
 """What headers tell of, and which limits that is."""
 
 
-def limit_headers(standings: Sequence[Standing], now: datetime) -> Headers:
+def limit_headers(standings: Sequence[LimitStatus], now: datetime) -> Headers:
     """Return how rate limits stand at a moment: of each kind that of which the least is left."""
     headers: list[tuple[bytes, bytes]] = []
     for name, measures in LIMITED:

@@ -1,0 +1,426 @@
+"""Reconciles what deployments ask for with the replicas there are."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Literal, Never
+
+import aiohttp
+import structlog
+
+from serving.contract.ids import new_id
+from serving.contract.records import DeploymentRecord
+from serving.contract.replica import ReplicaRecord
+from serving.contract.slot_shares import DemandReport, EngineLoad
+from serving.engine.adapter import EngineAdapter
+from serving.feed.changes import ChangeBatch
+from serving.feed.mirror import FeedMirror, RecordTable
+from serving.fleet.config import FleetConfig
+from serving.fleet.engine_counters import CounterSamples
+from serving.fleet.engine_process import LogFile
+from serving.fleet.launcher import RestartBackoff, StartupLimiter, free_port, loads_at_once
+from serving.fleet.lifecycle import ReplicaLifecycle
+from serving.fleet.replica import NO_STRAIN, FleetServices, ManagedReplica, StoredReplica
+from serving.fleet.replica_feed import ReplicaFeed
+from serving.fleet.scale_to_zero import ScaleToZero
+from serving.fleet.state_store import FleetStore, StoredFleet
+
+log = structlog.get_logger(__name__)
+
+
+def wanted_places(deployment: DeploymentRecord) -> Counter[str]:
+    """Return how many replicas are wanted at each place: an external URL, or here ("").
+
+    For now as many as `replicas_min`; 0 stops the deployment.
+    """
+    if deployment.replicas_min == 0:
+        return Counter()
+    if deployment.engine == "external":
+        return Counter(set(deployment.external_urls))
+    return Counter({"": deployment.replicas_min})
+
+
+def is_current(replica: ManagedReplica, deployment: DeploymentRecord, wanted: Counter[str]) -> bool:
+    """Tell whether a replica runs what the deployment now asks for, where it may still run."""
+    mine = replica.deployment
+    return (
+        mine.engine == deployment.engine
+        and mine.variant_id == deployment.variant_id
+        and mine.weights == deployment.weights
+        and mine.slots == deployment.slots
+        and mine.engine_arguments == deployment.engine_arguments
+        and (deployment.engine != "external" or replica.place in wanted)
+    )
+
+
+def least_useful(replicas: list[ManagedReplica]) -> list[ManagedReplica]:
+    """Return replicas not yet ready first, then the youngest."""
+    return sorted(
+        replicas, key=lambda r: (r.state == "ready", -r.started_at.timestamp(), r.replica_id)
+    )
+
+
+Standing = Literal["stopped", "asleep", "loading", "ready"]
+"""stopped: by an operator; asleep: until there is demand; loading: none is ready, though wanted."""
+ENDED_KEPT_MAX = 3
+"""Stopped and failed replicas of one deployment that stay in the feed."""
+
+
+class FleetReconciler:
+    """All replicas of this fleet and the deployments they are for."""
+
+    def __init__(
+        self,
+        config: FleetConfig,
+        engines: Mapping[str, EngineAdapter],
+        store: FleetStore,
+        session: aiohttp.ClientSession,
+    ) -> None:
+        self.config = config
+        self.engines = engines
+        self.store = store
+        self.samples = CounterSamples(store.directory / "samples.json", store.disk)
+        self.fleet_id = ""
+        self.feed = ReplicaFeed(version=time.time_ns() // 1_000_000, lineage=new_id())
+        self.replicas: dict[str, ManagedReplica] = {}
+        self.restarts: dict[str, RestartBackoff] = {}
+        self.restart_counts: Counter[str] = Counter()
+        self.ejection_counts: Counter[str] = Counter()
+        self.sleepers = ScaleToZero(self.feed, engines)
+        self.is_informed = False
+        self.is_closing = False
+        self._told = RecordTable[DeploymentRecord]()
+        self._mirror = FeedMirror({"deployment": self._told})
+        self._deployments: dict[str, DeploymentRecord] = {}
+        self._lives: dict[str, asyncio.Task[None]] = {}
+        self._wake = asyncio.Event()
+        self._around = FleetServices(
+            config.timings,
+            StartupLimiter(loads_at_once()),
+            session,
+            self._choose_port,
+            self._changed,
+            self._save,
+            self._saved,
+        )
+
+    def adopt(self, stored: StoredFleet) -> None:
+        """Take over living replicas of an earlier fleet, its name, and what was wanted of it."""
+        self.fleet_id = stored.fleet_id or f"fl_{new_id()}"
+        self._deployments = {record.deployment_id: record for record in stored.deployments}
+        self.is_informed = bool(stored.deployments)
+        self.sleepers.restore(stored.asleep, stored.load_seconds)
+        self.sleepers.forget_others(self._deployments)
+        for entry in stored.replicas:
+            self._adopt(entry)
+        self.sleepers.tell(self._deployments)
+        self._save()
+
+    def deployment(self, deployment_id: str) -> DeploymentRecord | None:
+        """Return a deployment as control wants it now."""
+        return self._deployments.get(deployment_id)
+
+    def deployments(self) -> Iterable[DeploymentRecord]:
+        """Return all deployments as control wants them now."""
+        return self._deployments.values()
+
+    def standings(self) -> dict[str, Standing]:
+        """Return how each deployment stands."""
+        ready = self.ready_slots()
+        return {id_: self._standing(one, id_ in ready) for id_, one in self._deployments.items()}
+
+    def ready_slots(self) -> dict[str, dict[str, int]]:
+        """Return, by deployment, the slots of each replica that may be given work."""
+        slots: dict[str, dict[str, int]] = {}
+        for replica in self.replicas.values():
+            if replica.state == "ready":
+                deployment = replica.deployment
+                slots.setdefault(deployment.deployment_id, {})[replica.replica_id] = (
+                    deployment.slots
+                )
+        return slots
+
+    def reserved_share(self, deployment_id: str) -> float:
+        """Return which part of a deployment's slots is kept free of `batch` for each urgent tier in
+        use; 0 for a deployment that control does not want."""
+        deployment = self._deployments.get(deployment_id)
+        return 0.0 if deployment is None else deployment.reserved_share
+
+    def strains(self, replica_ids: Iterable[str]) -> dict[str, EngineLoad]:
+        """Return how full the engines of some replicas are, of those that are at all."""
+        found = {id_: self.replicas[id_].strain for id_ in replica_ids if id_ in self.replicas}
+        return {id_: strain for id_, strain in found.items() if strain != NO_STRAIN}
+
+    def accept(self, batch: ChangeBatch) -> None:
+        """Take in news of deployments from control, and act on them once they are whole."""
+        self._mirror.apply(batch)
+        if not batch.is_last:
+            return
+        before = self._deployments
+        self._deployments = {each.deployment_id: each for each in self._told.all()}
+        self.is_informed = True
+        for deployment_id, record in self._deployments.items():
+            if before.get(deployment_id) != record and deployment_id in self.restarts:
+                self.restarts[deployment_id].forgive()
+        self.sleepers.forget_others(self._deployments)
+        self._save()
+        self._wake.set()
+
+    def note_demand(self, report: DemandReport) -> None:
+        """Wake what sleeps where somebody waits, and have awake what is used."""
+        if self.is_closing:
+            return
+        for deployment_id, demand in report.deployments.items():
+            deployment = self._deployments.get(deployment_id)
+            if deployment is not None and demand.is_any and self.sleepers.note_demand(deployment):
+                self._wake_up(deployment)
+
+    async def reconcile_forever(self) -> None:
+        """Keep actual at desired, woken by news and at least every second."""
+        while True:
+            if self.is_informed and not self.is_closing:
+                self.reconcile()
+            if self.store.is_behind:
+                self._save()
+            self._forget_ended()
+            try:
+                # Not wait_for: before Python 3.12 it may forget that it was cancelled.
+                async with asyncio.timeout(self.config.timings.poll_seconds):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+            self._wake.clear()
+
+    def reconcile(self) -> None:
+        """Start what is missing, let go what is too much or out of date."""
+        for deployment in self._deployments.values():
+            self._reconcile(deployment)
+        self.sleepers.tell(self._deployments)
+        for replica in self._living():
+            if replica.deployment.deployment_id not in self._deployments:
+                replica.leave()
+
+    async def sample_forever(self) -> Never:
+        """Take samples at each full minute (`sample_seconds`) of the wall clock."""
+        seconds = self.config.timings.sample_seconds
+        while True:
+            await asyncio.sleep(seconds - time.time() % seconds)
+            self.sample()
+
+    def sample(self) -> None:
+        """Keep a sample of what every living replica's engine counted, and go on from there."""
+        self._save()
+        self.samples.take(self._living())
+
+    async def close(self) -> None:
+        """Leave all replicas for adoption, or stop each in order if so configured."""
+        self.is_closing = True
+        if not self.config.keep_replicas:
+            for replica in self._living():
+                replica.leave()
+            await asyncio.gather(*self._lives.values(), return_exceptions=True)
+        for task in self._lives.values():
+            task.cancel()
+        await asyncio.gather(*self._lives.values(), return_exceptions=True)
+        self.sample()
+
+    def _reconcile(self, deployment: DeploymentRecord) -> None:
+        own = self._own(deployment)
+        is_failing = self._restarts_of(deployment).failures_in_a_row > 0
+        if self.sleepers.review(deployment, own, is_failing=is_failing):
+            self._save()
+        is_asleep = self.sleepers.is_asleep(deployment)
+        wanted = Counter[str]() if is_asleep else wanted_places(deployment)
+        staying = [r for r in own if not r.is_leaving]
+        current = [r for r in staying if is_current(r, deployment, wanted)]
+        held = Counter(replica.place for replica in current)
+        # One that wakes needs the memory of those that are ending.
+        if current or not deployment.may_sleep or not any(r.is_stopping for r in own):
+            for place in (wanted - held).elements():
+                self._start(deployment, place)
+        for place, surplus in (held - wanted).items():
+            for replica in least_useful([r for r in current if r.place == place])[:surplus]:
+                replica.leave()
+        self._retire([r for r in staying if r not in current], current, wanted)
+
+    def _retire(
+        self, outdated: list[ManagedReplica], current: list[ManagedReplica], wanted: Counter[str]
+    ) -> None:
+        """Let outdated replicas go: ready ones once their successors are ready too."""
+        is_succeeded = sum(replica.state == "ready" for replica in current) >= wanted.total()
+        for replica in outdated:
+            if is_succeeded or replica.state != "ready":
+                replica.leave()
+
+    def _wake_up(self, deployment: DeploymentRecord) -> None:
+        """Call back those that only drain; the rest is started."""
+        wanted = wanted_places(deployment)
+        for replica in self._own(deployment):
+            if is_current(replica, deployment, wanted):
+                replica.stay()
+        self._save()
+        self._wake.set()
+
+    def _start(self, deployment: DeploymentRecord, place: str) -> None:
+        now = time.monotonic()
+        restarts = self._restarts_of(deployment)
+        pause = restarts.pause_seconds(now)
+        if restarts.failures_in_a_row:
+            self.restart_counts[deployment.deployment_id] += 1
+        restarts.started(now + pause)
+        self._add(self._replica(new_id(), deployment, place, pause_seconds=pause))
+
+    def _add(self, replica: ManagedReplica) -> None:
+        self.replicas[replica.replica_id] = replica
+        self.feed.publish(replica.record)
+        task = asyncio.get_running_loop().create_task(ReplicaLifecycle(replica).run())
+        self._lives[replica.replica_id] = task
+        task.add_done_callback(lambda done: self._life_is_over(replica, done))
+
+    def _life_is_over(self, replica: ManagedReplica, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("replica_life_broke", replica_id=replica.replica_id, exc_info=error)
+            if replica.group is not None:
+                replica.group.kill()
+            replica.ended_at = time.monotonic()
+            replica.now_is("failed", reason=f"the fleet's own fault: {type(error).__name__}")
+        self._wake.set()
+
+    def _adopt(self, stored: StoredReplica) -> None:
+        replica = self._replica(stored.replica_id, stored.deployment, stored.url)
+        if replica.restore(stored) and not replica.is_over:
+            log.info("replica_adopted", replica_id=replica.replica_id, state=replica.state)
+            self._add(replica)
+        elif replica.group is not None:
+            log.warning("replica_cleared_up", replica_id=replica.replica_id)
+            replica.group.kill()
+
+    def _replica(
+        self,
+        replica_id: str,
+        deployment: DeploymentRecord,
+        place: str,
+        *,
+        pause_seconds: float = 0.0,
+    ) -> ManagedReplica:
+        return ManagedReplica(
+            replica_id,
+            deployment,
+            self.engines[deployment.engine],
+            LogFile(self.store.log_path(replica_id)),
+            self._around,
+            place=place,
+            pause_seconds=pause_seconds,
+            load_seconds_before=self.sleepers.load_seconds.get(deployment.deployment_id),
+        )
+
+    def _changed(self, replica: ManagedReplica) -> None:
+        """Publish a replica's news; its seconds of loading and its probes wake nobody."""
+        record, known = replica.record, self.feed.record_of(replica.replica_id)
+        if known is not None and is_same_news(record, known):
+            self.feed.refresh(record)
+            return
+        self.feed.publish(record)
+        if replica.is_over:
+            self.samples.take_last(replica)
+        if replica.state == "failed":
+            self._note_failure(replica)
+        if replica.state == "ready":
+            self._note_ready(replica)
+        self._save()
+        self._wake.set()
+
+    def _note_ready(self, replica: ManagedReplica) -> None:
+        deployment = self._deployments.get(replica.deployment.deployment_id)
+        if deployment is not None:
+            self.sleepers.note_ready(deployment, replica)
+
+    def _note_failure(self, replica: ManagedReplica) -> None:
+        now = time.monotonic()
+        steady = self.config.timings.steady_seconds
+        was_steady = replica.ready_since is not None and now - replica.ready_since >= steady
+        self._restarts_of(replica.deployment).failed(now, was_steady=was_steady)
+        if replica.was_stuck:
+            self.ejection_counts[replica.deployment.deployment_id] += 1
+
+    def _forget_ended(self) -> None:
+        """Drop ended replicas from the feed: the old ones, and all but the last few."""
+        oldest = time.monotonic() - self.config.timings.ended_kept_seconds
+        kept: Counter[str] = Counter()
+        for replica in sorted(self._ended(), key=lambda r: r.ended_at or 0.0, reverse=True):
+            kept[replica.deployment.deployment_id] += 1
+            is_old = (replica.ended_at or 0.0) < oldest
+            if is_old or kept[replica.deployment.deployment_id] > ENDED_KEPT_MAX:
+                self._forget(replica)
+
+    def _forget(self, replica: ManagedReplica) -> None:
+        del self.replicas[replica.replica_id]
+        del self._lives[replica.replica_id]
+        self.feed.remove(replica.replica_id)
+        replica.log_file.remove()
+
+    def _standing(self, deployment: DeploymentRecord, is_ready: bool) -> Standing:
+        if not deployment.replicas_min:
+            return "stopped"
+        if self.sleepers.is_asleep(deployment):
+            return "asleep"
+        return "ready" if is_ready else "loading"
+
+    def _own(self, deployment: DeploymentRecord) -> list[ManagedReplica]:
+        id_ = deployment.deployment_id
+        return [one for one in self._living() if one.deployment.deployment_id == id_]
+
+    def _living(self) -> list[ManagedReplica]:
+        return [replica for replica in self.replicas.values() if not replica.is_over]
+
+    def _ended(self) -> list[ManagedReplica]:
+        return [
+            replica
+            for replica in self.replicas.values()
+            if replica.is_over and self._lives[replica.replica_id].done()
+        ]
+
+    def _restarts_of(self, deployment: DeploymentRecord) -> RestartBackoff:
+        timings = self.config.timings
+        fresh = RestartBackoff(
+            first_seconds=timings.backoff_first_seconds, max_seconds=timings.backoff_max_seconds
+        )
+        return self.restarts.setdefault(deployment.deployment_id, fresh)
+
+    def _choose_port(self) -> int:
+        taken = {
+            replica.port
+            for replica in self.replicas.values()
+            if replica.group is not None or not replica.is_over  # it may be about to start
+        }
+        return free_port(self.config.replica_port_base, self.config.replica_count_max, taken)
+
+    def _save(self) -> Future[bool]:
+        """Remember all that may still run; a group being killed counts. What the disk does not take
+        is tried again each second."""
+        unfinished = [
+            replica.stored
+            for replica in self.replicas.values()
+            if not replica.is_over or (replica.group is not None and replica.group.survivors)
+        ]
+        deployments = tuple(self._deployments.values())
+        return self.store.save(
+            StoredFleet(
+                *(tuple(unfinished), deployments, self.fleet_id),
+                asleep=tuple(sorted(self.sleepers.sleep.asleep)),
+                load_seconds=self.sleepers.load_seconds,
+            )
+        )
+
+    async def _saved(self) -> bool:
+        """Remember them, and tell whether the disk took it."""
+        # Who stops waiting must not have what others count on written no more.
+        return await asyncio.shield(asyncio.wrap_future(self._save()))
+
+
+def is_same_news(record: ReplicaRecord, known: ReplicaRecord) -> bool:
+    """Tell whether only the seconds of loading or the probes' tokens differ."""
+    stages = {one.progress.partition(" (")[0] for one in (record, known)}
+    return record.state == known.state and len(stages) == 1
