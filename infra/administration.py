@@ -121,7 +121,7 @@ def ship_usage(
     PENSTOCK_INTERNAL_API_URL; a credential is in the folder."""
     require_extra("gateway")
     from serving.contract.environment import ConfigError
-    from serving.usage.recover import NotShipped, ship_folder, unshipped
+    from serving.usage.orphaned_journals import NotShipped, ship_folder, unshipped
 
     try:
         if dry_run:

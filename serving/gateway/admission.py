@@ -22,15 +22,15 @@ from serving.gateway.principals import Principal
 from serving.pool.pool import Pool
 from serving.pool.prefixes import Blocks
 from serving.pool.ticket import USUAL, Rates, Ticket
-from serving.usage.clock import Clock
-from serving.usage.hold import Hold
+from serving.usage.clock import GatewayClock
 from serving.usage.journal import Journal
-from serving.usage.treasury import (
-    BudgetRefused,
+from serving.usage.leases import (
+    BudgetExceeded,
+    BudgetReservation,
+    LeaseManager,
+    LeasesRecalled,
     MoneyHeld,
-    MoneyRecalled,
-    MoneyUnavailable,
-    Treasury,
+    ReservationUnavailable,
 )
 
 RETRY_SECONDS = 5
@@ -50,7 +50,7 @@ class Admitted(msgspec.Struct, frozen=True):
     places: tuple[Place, ...]
     ticket: Ticket
     schedule: Schedule
-    hold: Hold
+    hold: BudgetReservation
     input_tokens_max: int
     cache_salt: str
 
@@ -61,18 +61,18 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class Admission:
-    """Asks the directory where, and the treasury whether."""
+    """Asks the directory where, and the lease_manager whether."""
 
     def __init__(
         self,
         directory: Directory,
-        treasury: Treasury,
+        lease_manager: LeaseManager,
         journal: Journal,
-        clock: Clock,
+        clock: GatewayClock,
         grammars: GrammarCheck,
     ) -> None:
         self._directory = directory
-        self._treasury = treasury
+        self._lease_manager = lease_manager
         self._journal = journal
         self._clock = clock
         self._grammars = grammars
@@ -102,18 +102,18 @@ class Admission:
         input_tokens_max = job.input_tokens_max(bound_of(places))
         worst = job.worst_case_nanos(schedule, input_tokens_max)
         try:
-            hold = await self._treasury.hold(
+            hold = await self._lease_manager.hold(
                 *(principal.budget_ids, worst, now),
                 patience_seconds=deployment.timeouts.queue_seconds,
                 is_wanted=is_wanted,
             )
-        except BudgetRefused as refused:
+        except BudgetExceeded as refused:
             raise no_money(refused, cost_nanos=worst) from None
-        except MoneyRecalled:
+        except LeasesRecalled:
             raise money_recalled() from None
         except MoneyHeld:
             raise money_held() from None
-        except MoneyUnavailable:
+        except ReservationUnavailable:
             raise usage_unavailable() from None
         if self._clock.is_yet_to_come(now):
             hold.void()
@@ -206,7 +206,7 @@ def _may_serve(deployment: DeploymentRecord, pool: Pool) -> bool:
     return deployment.dedicated_to is not None or pool.is_isolating
 
 
-def no_money(refused: BudgetRefused, *, cost_nanos: int) -> NoMoney:
+def no_money(refused: BudgetExceeded, *, cost_nanos: int) -> NoMoney:
     """Return the error for a budget that doesn't cover a request: which, of how much, what is left
     of it, and when it renews. It is called used up only where nothing is left."""
     kind = kind_of(refused.budget_id) or "balance"

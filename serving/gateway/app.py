@@ -41,7 +41,7 @@ from serving.gateway.principals import Principal
 from serving.gateway.rates import Rates
 from serving.limits.limiter import RateReservation
 from serving.telemetry import Attributes, RequestTrace, valid_traceparent
-from serving.usage.meter import Metered
+from serving.usage.meter import MeterRecord
 
 log = structlog.get_logger(__name__)
 
@@ -328,8 +328,8 @@ class App:
         job: Job,
         admitted: Admitted,
         received_at: datetime,
-    ) -> Metered:
-        return Metered(
+    ) -> MeterRecord:
+        return MeterRecord(
             event_id=conversation.request_id,
             gateway_id=self.means.journal.gateway_id,
             organization_id=principal.organization_id,

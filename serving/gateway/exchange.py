@@ -38,8 +38,8 @@ from serving.pool.errors import PoolError
 from serving.pool.retries import OrganizationRetryBudgets
 from serving.telemetry import RequestTrace, RequestTracing
 from serving.usage.journal import Journal
-from serving.usage.meter import Metered, Timings, make_event, price_of
-from serving.usage.writer import JournalUnavailable
+from serving.usage.journal_writer import JournalUnavailable
+from serving.usage.meter import MeterRecord, RequestTimings, make_event, price_of
 
 TRIES_MAX = 2
 
@@ -67,7 +67,7 @@ class Exchange:
         *,
         job: Job,
         admitted: Admitted,
-        metered: Metered,
+        metered: MeterRecord,
         trace: RequestTrace,
         turn: Turn | None = None,
     ) -> None:
@@ -312,10 +312,10 @@ class Exchange:
             metrics.overstated += 1
         return tokens
 
-    def _timings(self) -> Timings:
+    def _timings(self) -> RequestTimings:
         began = self._conversation.started_at
         first = None if self._relay is None else self._relay.first_token_at
-        return Timings(
+        return RequestTimings(
             queue_seconds=self._queue_seconds,
             ttft_seconds=None if first is None else first - began,
             total_seconds=time.perf_counter() - began,

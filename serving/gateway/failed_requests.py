@@ -20,7 +20,7 @@ from serving.gateway.conversation import Conversation
 from serving.gateway.errors import ApiError
 from serving.gateway.principals import Principal
 from serving.internal_http import InternalCallError
-from serving.usage.internal import InternalApi
+from serving.usage.control_api import ControlApi
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +34,7 @@ class FailedRequestLog:
     """The failed requests since control last heard of them: a bounded number of each organization.
     The others are counted."""
 
-    def __init__(self, api: InternalApi, gateway_id: str) -> None:
+    def __init__(self, api: ControlApi, gateway_id: str) -> None:
         self._api = api
         self._gateway_id = gateway_id
         self._rows: list[FailedRequest] = []

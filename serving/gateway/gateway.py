@@ -33,7 +33,6 @@ from serving.gateway.outgoing import Pending
 from serving.gateway.pool_metrics import PoolMetrics
 from serving.gateway.prefix_news import PrefixNews
 from serving.gateway.preparing.preparation import Preparation
-from serving.gateway.presence import Presence
 from serving.gateway.rates import Rates
 from serving.gateway.slot_shares import DemandReporter, Shares
 from serving.internal_http import InternalCallError
@@ -44,19 +43,15 @@ from serving.pool.pool import Pool
 from serving.pool.pressure import ALL_TOKENS_MAX, Pressure
 from serving.pool.retries import OrganizationRetryBudgets
 from serving.telemetry import open_tracing
-from serving.usage import left_credential
-from serving.usage.billing import Billing
-from serving.usage.claims import Claims
-from serving.usage.clock import Clock
-from serving.usage.internal import InternalApi
+from serving.usage.claims import IdempotencyClaims
+from serving.usage.clock import GatewayClock
+from serving.usage.control_api import ControlApi, DatabaseIdentityCheck, HeartbeatSender
 from serving.usage.journal import JOURNAL, Journal
-from serving.usage.lineage import Lineage
-from serving.usage.orphans import Orphans
-from serving.usage.outbox import Returns
-from serving.usage.poll import Poll
-from serving.usage.ship import ShipmentFailed, Shipper
-from serving.usage.treasury import BillingUnreachable, Treasury
-from serving.usage.writer import JournalUnavailable
+from serving.usage.journal_writer import JournalUnavailable
+from serving.usage.lease_sync import LeaseReturnQueue, LeaseSync, exchange_leases
+from serving.usage.leases import BillingUnreachable, LeaseManager
+from serving.usage.orphaned_journals import OrphanedJournals, leave_credential
+from serving.usage.shipper import ShipmentFailed, UsageShipper, ship_batch
 
 log = structlog.get_logger(__name__)
 
@@ -82,7 +77,7 @@ FINITE = frozenset({"orphans", "prefix news"})
 class Gateway:
     """All parts of one process; made by `build`, run by `__main__`."""
 
-    def __init__(self, config: GatewayConfig, clock: Clock) -> None:
+    def __init__(self, config: GatewayConfig, clock: GatewayClock) -> None:
         self.clock = clock
         self.connections = Connections(
             descriptors.connections_max(descriptors.raise_limit()),
@@ -100,7 +95,7 @@ class Gateway:
         self.directory = Directory(config.salt_secret, make_pool=self._make_pool)
         self.shares = Shares(self.directory.live_gateway_count)
         self.journal = Journal(config.directory / JOURNAL, now=clock.time)
-        left_credential.leave(config.directory, config.credential)
+        leave_credential(config.directory, config.credential)
         self.demand = DemandReporter(
             self.session,
             config.fleet_url,
@@ -110,23 +105,30 @@ class Gateway:
             pools=lambda: self.directory.pools,
             report_seconds=config.demand_report_seconds,
         )
-        self.api = InternalApi(self.session, config.control_url, config.credential, clock)
-        billing = Billing(self.api)
-        self.lineage = Lineage(self.journal.lineage, self.journal.note_lineage)
-        returns = Returns()
-        self.treasury = Treasury(returns.outbox, wall=clock.now)
-        self.poll = Poll(billing.leases, self.treasury, returns, self.journal, self.lineage)
-        self.poll.adopt(self.journal.left_leases)
-        self.shipper = Shipper(
+        self.api = ControlApi(self.session, config.control_url, config.credential, clock)
+        self.lineage = DatabaseIdentityCheck(self.journal.lineage, self.journal.note_lineage)
+        returns = LeaseReturnQueue()
+        self.lease_manager = LeaseManager(returns.outbox, wall=clock.now)
+        self.poll = LeaseSync(
+            partial(exchange_leases, self.api),
+            self.lease_manager,
+            returns,
             self.journal,
-            billing.usage_events,
+            self.lineage,
+        )
+        self.poll.adopt(self.journal.left_leases)
+        self.shipper = UsageShipper(
+            self.journal,
+            partial(ship_batch, self.api),
             self.poll.acknowledged,
             self.lineage,
             wall=clock.now,
             gather_seconds=config.usage_gather_seconds,
         )
         self.orphans = (
-            Orphans(config.siblings_directory, config.directory, self.api, self.lineage, clock)
+            OrphanedJournals(
+                config.siblings_directory, config.directory, self.api, self.lineage, clock
+            )
             if config.siblings_directory
             else None
         )
@@ -135,12 +137,12 @@ class Gateway:
         self.finishing = Finishing()
         self.grammars = GrammarCheck(self.session, config.fleet_url, config.credential)
         self.lingering = Lingering()
-        self.claims = Claims(self.api, self.journal)
+        self.claims = IdempotencyClaims(self.api, self.journal)
         window = (
             NoCounterStore() if config.redis_url is None else RedisCounterStore(config.redis_url)
         )
         self.limiter = RateLimiter(window, self.live_gateway_count, self.metrics.rate_limited)
-        self.presence = Presence(self.api, self.journal.gateway_id)
+        self.presence = HeartbeatSender(self.api, self.journal.gateway_id)
         self.failed_requests = FailedRequestLog(self.api, self.journal.gateway_id)
         self.prefix_news = PrefixNews(
             config.redis_url, self.journal.gateway_id, lambda: self.directory.pools
@@ -159,7 +161,7 @@ class Gateway:
         clock, may_hold = self.clock, memory.bounds(self.memory_limit_bytes)
         return App(
             self.directory,
-            Admission(self.directory, self.treasury, self.journal, clock, self.grammars),
+            Admission(self.directory, self.lease_manager, self.journal, clock, self.grammars),
             Means(
                 self.client,
                 self.finishing,
@@ -324,13 +326,13 @@ class Gateway:
         }
 
 
-def build(config: GatewayConfig, clock: Clock | None = None) -> Gateway:
+def build(config: GatewayConfig, clock: GatewayClock | None = None) -> Gateway:
     """Wire a gateway; needs a running event loop.
 
     Raises InUse, OSError, sqlite3.Error, or ConfigError where too few files may be open.
     """
     config.directory.mkdir(parents=True, exist_ok=True)
-    return Gateway(config, clock or Clock())
+    return Gateway(config, clock or GatewayClock())
 
 
 def _has_died(task: asyncio.Task[None]) -> bool:

@@ -52,7 +52,7 @@ def _add_gauges_of_books(gateway: "Gateway") -> None:
     gauge("leases", "Leases not yet closed.", lambda: len(gateway.poll.leases))
     gauge("deferred_asks", "Asks put off by billing.", lambda: gateway.poll.counts.deferred)
     gauge("lineage_changes", "Restored databases met.", lambda: gateway.lineage.changes)
-    gauge("held_nanos", "Held by requests under way.", gateway.treasury.held_nanos)
+    gauge("held_nanos", "Held by requests under way.", gateway.lease_manager.held_nanos)
     gauge("shipped_events", "Events acknowledged.", lambda: counts.shipped)
     gauge("shipment_failures", "Batches not acknowledged.", lambda: counts.failures)
     orphans = gateway.orphans

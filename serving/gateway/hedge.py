@@ -22,7 +22,7 @@ from serving.pool.errors import NoSpare
 from serving.pool.slot import Slot
 from serving.pool.ticket import Ticket
 from serving.usage.journal import Journal
-from serving.usage.meter import Metered, Timings, make_event
+from serving.usage.meter import MeterRecord, RequestTimings, make_event
 
 
 def may_hedge(ticket: Ticket, work: EngineRequest) -> bool:
@@ -47,7 +47,7 @@ class Hedge:
         asked: Asked,
         slot: Slot,
         journal: Journal,
-        metered: Metered,
+        metered: MeterRecord,
         metrics: Metrics,
         *,
         on_start: Callable[[Try], None],
@@ -199,5 +199,5 @@ class Hedge:
             outcome="hedged",
             replica_id=one.replica_id,
             tokens=one.counted() or NO_TOKENS,
-            timings=Timings(total_seconds=seconds),
+            timings=RequestTimings(total_seconds=seconds),
         )

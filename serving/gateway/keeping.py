@@ -13,7 +13,7 @@ import structlog
 
 from serving.feed.changes import ChangeBatch
 from serving.gateway.state import StateFile
-from serving.usage.journal_file import is_damage
+from serving.sqlite_files import is_damage
 
 log = structlog.get_logger(__name__)
 

@@ -22,7 +22,7 @@ from serving.contract import SCHEMA
 from serving.contract.feed import FeedChange
 from serving.feed.changes import PART_CHANGES, ChangeBatch, Kinds, sort_out
 from serving.feed.follower import BEGINNING, FeedPosition
-from serving.usage.journal_file import is_damage, set_aside
+from serving.sqlite_files import is_damage, set_aside
 
 log = structlog.get_logger(__name__)
 

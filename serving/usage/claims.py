@@ -23,7 +23,7 @@ from serving.contract.idempotency import (
     Verdict,
 )
 from serving.internal_http import InternalCallError
-from serving.usage.internal import InternalApi
+from serving.usage.control_api import ControlApi
 from serving.usage.journal import Journal
 
 log = structlog.get_logger(__name__)
@@ -38,14 +38,14 @@ BACKOFF_MAX_SECONDS = 5.0
 CLAIMS, ANSWERS, ENDINGS = (f"idempotency/{name}" for name in ("claims", "responses", "endings"))
 
 
-class NobodyKnows(Exception):
+class ClaimStateUnknown(Exception):
     """Control did not answer: whether it did as it was asked, nobody knows."""
 
 
-class Claims:
+class IdempotencyClaims:
     """Asks control, and goes on telling how claims ended until control has heard of it."""
 
-    def __init__(self, api: InternalApi, journal: Journal) -> None:
+    def __init__(self, api: ControlApi, journal: Journal) -> None:
         self._api = api
         self._journal = journal
         self._untold: dict[ClaimEnding, asyncio.Future[None]] = {}
@@ -66,7 +66,7 @@ class Claims:
         except InternalCallError as error:
             log.warning("idempotency_key_not_claimed", error=str(error))
             self.end(ClaimEnding(claim.organization_id, claim.event_id, is_completed=False))
-            raise NobodyKnows from error
+            raise ClaimStateUnknown from error
         if not isinstance(reply.verdict, ClaimGrant):
             self._journal.forget_claims([claim.event_id])
         return reply.verdict
@@ -77,7 +77,7 @@ class Claims:
             async with asyncio.timeout(KEEP_SECONDS):
                 return await self._keep(StoreResponse(claim, sealed))
         except TimeoutError:
-            raise NobodyKnows from None
+            raise ClaimStateUnknown from None
 
     def end(self, ending: ClaimEnding) -> asyncio.Future[None]:
         """Tell control how a claim ended; return what is done when it has heard of it."""

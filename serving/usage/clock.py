@@ -1,13 +1,14 @@
 """What time it is: control's, wherever this host's clock is far from it.
 
-Billing takes no word of a gateway whose clock is minutes off, and what a request is booked under is
-the time in its id. So wall time is counted on by the monotonic clock, which no step of the host's
-clock moves, and led towards control's: to the host's clock while the two agree.
+Billing takes no word of a gateway whose clock is minutes off, and what a request is booked under
+is the time in its id. So wall time is counted on by the monotonic clock, which no step of the
+host's clock moves, and led towards control's: to the host's clock while the two agree.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from math import copysign
@@ -16,6 +17,34 @@ from statistics import median
 import structlog
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """An instant in monotonic seconds, which measure time, and in wall time, which names it."""
+
+    monotonic: float
+    wall: datetime
+
+    @property
+    def clock_offset(self) -> float:
+        """Seconds by which the wall clock is ahead of the monotonic clock. Both go on when a
+        process ends, so it is the same for the next one unless the wall clock was set or the host
+        restarted."""
+        return self.wall.timestamp() - self.monotonic
+
+    def on_monotonic(self, at: datetime) -> float:
+        """Return a wall time in monotonic seconds, counted from this instant.
+
+        What happens to the wall clock afterwards neither ends nor prolongs anything.
+        """
+        return self.monotonic + (at - self.wall).total_seconds()
+
+
+def wall_clock() -> datetime:
+    """Return now by the wall clock, in UTC."""
+    return datetime.now(UTC)
+
 
 APART_SECONDS = 5.0
 """From here on control is believed. What it says of the time may be two seconds old."""
@@ -35,7 +64,7 @@ FUTURE_SECONDS = 240.0
 """From here on time is set back at once: billing refuses whatever is five minutes ahead."""
 
 
-class Clock:
+class GatewayClock:
     """Seconds since 1970. `skew_seconds` is how far the host's clock was ahead of control's.
 
     Control's first word sets it. Afterwards it never goes backwards: what it is ahead it loses by

@@ -9,10 +9,8 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import astuple, fields, replace
-from itertools import chain
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import astuple
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,21 +19,25 @@ import structlog
 
 from serving.contract.codec import encode
 from serving.contract.idempotency import ClaimEnding
-from serving.contract.ids import moment_of, new_id
+from serving.contract.ids import new_id
 from serving.contract.usage import UsageEvent
-from serving.usage import kept
-from serving.usage.journal_file import (
-    END_ALL_LEASES,
-    Damage,
-    DoneRow,
-    JournalFile,
+from serving.sqlite_files import is_damage
+from serving.usage import journal_archive
+from serving.usage.clock import ClockReading
+from serving.usage.journal_store import (
+    FinishedEvent,
+    JournalDamage,
+    JournalStore,
     done_rows,
-    is_damage,
+    finish_lost,
+    known_lineage,
+    latest_event_at,
+    left_claims,
+    left_leases,
     unreadable_count,
 )
-from serving.usage.lease import KnownLease, LeaseTerms
-from serving.usage.moment import Moment
-from serving.usage.writer import JournalUnavailable, Row, Work, Writer
+from serving.usage.journal_writer import JournalRow, JournalUnavailable, JournalWriter, WriteTask
+from serving.usage.lease import JournaledLease, LeaseTerms
 
 log = structlog.get_logger(__name__)
 
@@ -45,20 +47,14 @@ JOURNAL = "journal.sqlite3"
 BUSY_SECONDS = 5.0
 """How long a new life waits for the old one to let go of the file."""
 
-UNDER_WAY = "SELECT state FROM events WHERE state <> 'done'"
-FINISH_LOST = "UPDATE events SET state = 'done' WHERE state <> 'done'"
 COUNT_DONE = "SELECT count(*) FROM events WHERE state = 'done'"
 NEXT_DONE = "SELECT event_id, body FROM events WHERE state = 'done' ORDER BY event_id LIMIT ?"
 DELETE_EVENTS = "DELETE FROM events WHERE event_id IN (SELECT value FROM json_each(?))"
 PUT_LEASE = "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, 0)"
-TERMS = tuple(field.name for field in fields(LeaseTerms))
 PUT_TERMS = "INSERT OR REPLACE INTO lease_terms VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-LEASES = "SELECT * FROM leases LEFT JOIN lease_terms USING (lease_id)"
 NOTE_CLOCK = """
 UPDATE lease_terms SET noted_at = max(noted_at, ?), clock_offset = max(clock_offset, ?)
 """
-LATEST_EVENT = "SELECT max(event_id) FROM events"
-LOSE = "UPDATE lease_terms SET lost_nanos = lost_nanos + ? WHERE lease_id = ?"
 END_LEASES = "DELETE FROM lease_terms WHERE lease_id IN (SELECT value FROM json_each(?))"
 DELETE_LEASES = "DELETE FROM leases WHERE lease_id IN (SELECT value FROM json_each(?))"
 PUT_CLAIM = "INSERT OR REPLACE INTO claims VALUES (?, ?, 0)"
@@ -77,7 +73,7 @@ class Journal:
         path: Path,
         *,
         busy_seconds: float = BUSY_SECONDS,
-        kept_bytes_max: int = kept.KEPT_BYTES_MAX,
+        kept_bytes_max: int = journal_archive.KEPT_BYTES_MAX,
         now: Callable[[], float] = time.time,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
@@ -87,10 +83,10 @@ class Journal:
         self._now = now
         self._kept_bytes_max = kept_bytes_max
         self._loop = loop or asyncio.get_running_loop()
-        self._file = JournalFile(path, busy_seconds)
+        self._file = JournalStore(path, busy_seconds)
         self.gateway_id = self.lineage = ""
         """Who we are, and the database of billing that we heard of last."""
-        self.left_leases: list[KnownLease] = []
+        self.left_leases: list[JournaledLease] = []
         self.latest_at = 0.0
         """The latest time, in seconds since 1970, that events say which were written before."""
         self.left_claims: list[ClaimEnding] = []
@@ -103,7 +99,7 @@ class Journal:
                 raise
             self._file.replace(error)
             self._recover(self._file.connection)
-        self._writer = Writer(self._file, self._count, self._go_on, self._loop)
+        self._writer = JournalWriter(self._file, self._count, self._go_on, self._loop)
 
     @property
     def healthy(self) -> bool:
@@ -111,7 +107,7 @@ class Journal:
         return self._writer.healthy
 
     @property
-    def damages(self) -> list[Damage]:
+    def damages(self) -> list[JournalDamage]:
         """The files that were set aside in this life."""
         return self._file.damages
 
@@ -123,13 +119,15 @@ class Journal:
     ) -> None:
         """Note, without waiting, what to report should this process die while an engine works, and
         what is held for it of each lease."""
-        self._writer.open(event_id, lambda: Row(event_id, _state_open(held()), encode(make_lost())))
+        self._writer.open(
+            event_id, lambda: JournalRow(event_id, _state_open(held()), encode(make_lost()))
+        )
 
     def commit(self, event: UsageEvent, *, completes_claim: bool = False) -> Awaitable[None]:
         """Make the final event durable, and with it that its claim on an idempotency key completed:
         await what this returns. Raises JournalUnavailable."""
         self._writer.forget(event.event_id)
-        work = Work(_done_row(event))
+        work = WriteTask(_done_row(event))
         if completes_claim:
             work.job = lambda db: db.execute(COMPLETE_CLAIM, (event.event_id,)).rowcount
         return self._writer.write(work)
@@ -137,9 +135,9 @@ class Journal:
     def commit_later(self, event: UsageEvent) -> None:
         """Make the final event durable as soon as the disk allows."""
         self._writer.forget(event.event_id)
-        self._writer.add(Work(_done_row(event)))
+        self._writer.add(WriteTask(_done_row(event)))
 
-    async def next_done(self, limit: int) -> list[DoneRow]:
+    async def next_done(self, limit: int) -> list[FinishedEvent]:
         """Return the oldest done rows, about so many."""
         while True:
             found, rows = await self._ask(lambda db: _next_done(db, limit))
@@ -148,29 +146,33 @@ class Journal:
             if rows or not found:
                 return rows
 
-    async def keep(self, rows: list[DoneRow], lineage: str) -> None:
+    async def keep(self, rows: list[FinishedEvent], lineage: str) -> None:
         """Put away done rows that the database of `lineage` has acknowledged."""
-        body = await asyncio.to_thread(kept.pack, [row.body for row in rows])
+        body = await asyncio.to_thread(journal_archive.pack, [row.body for row in rows])
         event_ids = msgspec.json.encode([row.event_id for row in rows]).decode()
         now, excess_bytes = int(self._now()), self.kept_bytes + len(body) - self._kept_bytes_max
 
         def move(db: sqlite3.Connection) -> int:
             db.execute(DELETE_EVENTS, (event_ids,))
-            kept.insert(db, body, len(rows), lineage, now)
-            return kept.prune(db, lineage=lineage, now=now, excess_bytes=excess_bytes)
+            journal_archive.insert(db, body, len(rows), lineage, now)
+            return journal_archive.prune(db, lineage=lineage, now=now, excess_bytes=excess_bytes)
 
         freed_bytes = await self._ask(move)
         self.kept_bytes += len(body) - freed_bytes
         self.done_rows -= len(rows)
 
-    async def stale(self, lineage: str, *, after: int, limit: int) -> kept.StaleBatches:
+    async def stale(
+        self, lineage: str, *, after: int, limit: int
+    ) -> journal_archive.UnacknowledgedBatches:
         """Return about `limit` kept events that the database of `lineage` has not acknowledged,
         from batches after `after`."""
-        return await self._ask(lambda db: kept.stale(db, lineage=lineage, after=after, limit=limit))
+        return await self._ask(
+            lambda db: journal_archive.stale(db, lineage=lineage, after=after, limit=limit)
+        )
 
     async def mark(self, batch_ids: list[int], lineage: str) -> None:
         """Note that the database of `lineage` has these kept batches too."""
-        await self._ask(lambda db: kept.mark(db, batch_ids, lineage))
+        await self._ask(lambda db: journal_archive.mark(db, batch_ids, lineage))
 
     def note_lineage(self, lineage: str) -> None:
         """Remember which database billing speaks for."""
@@ -179,7 +181,7 @@ class Journal:
             db.execute("DELETE FROM lineage")
             db.execute("INSERT INTO lineage VALUES (?)", (lineage,))
 
-        self._writer.add(Work(job=note))
+        self._writer.add(WriteTask(job=note))
 
     def note_lease(
         self, lease_id: str, budget_id: str, granted_nanos: int, terms: LeaseTerms | None = None
@@ -193,18 +195,18 @@ class Journal:
             if terms is not None:
                 db.execute(PUT_TERMS, (lease_id, *astuple(terms)))
 
-        self._writer.add(Work(job=note))
+        self._writer.add(WriteTask(job=note))
 
-    def note_clock(self, now: Moment) -> None:
+    def note_clock(self, now: ClockReading) -> None:
         """Remember what time it was when leases were adopted, for the process after this one."""
         clock = (now.wall.timestamp(), now.clock_offset)
-        self._writer.add(Work(job=lambda db: db.execute(NOTE_CLOCK, clock).rowcount))
+        self._writer.add(WriteTask(job=lambda db: db.execute(NOTE_CLOCK, clock).rowcount))
 
     def end_leases(self, lease_ids: list[str]) -> Awaitable[int]:
         """Make durable that no later life goes on with some leases: await what this returns. Raises
         JournalUnavailable."""
         values = (msgspec.json.encode(lease_ids).decode(),)
-        return self._writer.write(Work(job=lambda db: db.execute(END_LEASES, values).rowcount))
+        return self._writer.write(WriteTask(job=lambda db: db.execute(END_LEASES, values).rowcount))
 
     def forget_leases(self, lease_ids: list[str]) -> None:
         """Forget leases that are closed."""
@@ -214,18 +216,18 @@ class Journal:
             db.execute(END_LEASES, values)
             db.execute(DELETE_LEASES, values)
 
-        self._writer.add(Work(job=forget))
+        self._writer.add(WriteTask(job=forget))
 
     def note_claim(self, event_id: str, organization_id: str) -> Awaitable[None]:
         """Remember a claim on an idempotency key, so that the next life of this gateway can say how
         it ended: await what this returns. Raises JournalUnavailable."""
         values = (event_id, organization_id)
-        return self._writer.write(Work(job=lambda db: db.execute(PUT_CLAIM, values).rowcount))
+        return self._writer.write(WriteTask(job=lambda db: db.execute(PUT_CLAIM, values).rowcount))
 
     def forget_claims(self, event_ids: list[str]) -> None:
         """Forget claims that are over."""
         values = (msgspec.json.encode(event_ids).decode(),)
-        self._writer.add(Work(job=lambda db: db.execute(DELETE_CLAIMS, values).rowcount))
+        self._writer.add(WriteTask(job=lambda db: db.execute(DELETE_CLAIMS, values).rowcount))
 
     async def close(self) -> None:
         """Write what waits, if the disk takes it, and end the thread."""
@@ -235,10 +237,10 @@ class Journal:
         await self._writer.close()
 
     async def _ask(self, job: Callable[[sqlite3.Connection], T]) -> T:
-        result: T = await self._writer.write(Work(job=job))
+        result: T = await self._writer.write(WriteTask(job=job))
         return result
 
-    def _count(self, rows: list[Row]) -> None:
+    def _count(self, rows: list[JournalRow]) -> None:
         """Hear what is durable now."""
         done_rows = sum(row.state == "done" for row in rows)
         if done_rows:
@@ -262,16 +264,16 @@ class Journal:
             "INSERT INTO gateway (gateway_id) SELECT ? WHERE NOT EXISTS (SELECT 1 FROM gateway)",
             (f"gw_{new_id()}",),
         )
-        if lost := _finish_lost(db):
+        if lost := finish_lost(db):
             log.warning("requests_lost_with_previous_life", count=lost)
         rows = done_rows(db, db.execute("SELECT event_id, body FROM events").fetchall())
         self.done_rows = len(rows)
-        self.left_leases = _left_leases(db, rows, is_locked=self._file.is_locked())
-        self.latest_at = max(kept.latest_at(db), _latest_event_at(db))
-        self.left_claims = list(_left_claims(db))
+        self.left_leases = left_leases(db, rows, is_locked=self._file.is_locked())
+        self.latest_at = max(journal_archive.latest_at(db), latest_event_at(db))
+        self.left_claims = list(left_claims(db))
         self.gateway_id = db.execute("SELECT gateway_id FROM gateway").fetchone()[0]
-        self.lineage = _known_lineage(db)
-        self.kept_bytes = kept.total_bytes(db)
+        self.lineage = known_lineage(db)
+        self.kept_bytes = journal_archive.total_bytes(db)
         self.unreadable_rows = unreadable_count(db)
         db.execute("COMMIT")
 
@@ -281,105 +283,10 @@ def _state_open(held: Mapping[str, int]) -> str:
     return f"open {msgspec.json.encode(held).decode()}"
 
 
-def _finish_lost(db: sqlite3.Connection) -> int:
-    """Make done rows of those that a dead life left open, and take off its leases what was held for
-    them. Return how many there were."""
-    held = Counter[str]()
-    is_known = True
-    for (state,) in db.execute(UNDER_WAY):
-        try:
-            parts = msgspec.json.decode(str(state).removeprefix("open "), type=dict[str, int])
-        except msgspec.DecodeError:
-            is_known = False  # By an older version, which did not say.
-        else:
-            held.update(parts)
-    if is_known:
-        db.executemany(LOSE, [(nanos, lease_id) for lease_id, nanos in held.items()])
-    else:
-        db.execute(END_ALL_LEASES)
-    return db.execute(FINISH_LOST).rowcount
+def _done_row(event: UsageEvent) -> JournalRow:
+    return JournalRow(event.event_id, "done", encode(event), event.charges)
 
 
-def _left_leases(
-    db: sqlite3.Connection, rows: list[DoneRow], *, is_locked: bool
-) -> list[KnownLease]:
-    """Return the leases of a life before. Where the folder is not ours alone, or the records of
-    leases make no sense or contradict the events, none is in force any more, on the disk neither.
-    """
-    waiting, charged, budget_ids = Counter[str](), Counter[str](), dict[str, str]()
-    for charge in chain.from_iterable(row.charges for row in rows):
-        budget_ids[charge.lease_id] = charge.budget_id
-        waiting[charge.lease_id] += 1
-        charged[charge.lease_id] += charge.charged_nanos
-    doubt = "" if is_locked else "the folder is not locked"
-    leases: list[KnownLease] = []
-    for row in db.execute(LEASES):
-        try:
-            lease = _read_lease(row, waiting)
-        except msgspec.ValidationError as error:
-            doubt = str(error)
-            log.error("journal_lease_unreadable", lease_id=repr(row[0]), error=doubt)
-            with contextlib.suppress(msgspec.ValidationError):
-                leases.append(_read_lease((*row[:4], None), waiting))
-            continue
-        if lease.charged_nanos < charged[lease.lease_id]:
-            doubt = f"more is charged to {lease.lease_id} than its record says"
-        leases.append(lease)
-    if doubt and any(lease.terms for lease in leases):
-        log.error("leases_not_adopted", reason=doubt)
-        leases = [replace(lease, terms=None) for lease in leases]
-    if doubt:
-        db.execute(END_ALL_LEASES)
-    known = {lease.lease_id for lease in leases}
-    leases += [
-        KnownLease(lease_id, budget_id, 0, 0, waiting[lease_id])
-        for lease_id, budget_id in budget_ids.items()
-        if lease_id not in known
-    ]
-    return leases
-
-
-def _read_lease(row: tuple[object, ...], waiting: Mapping[str, int]) -> KnownLease:
-    """Return a lease as `LEASES` finds it. Raises msgspec.ValidationError."""
-    lease_id, budget_id, granted_nanos, charged_nanos, *terms = row
-    known = {
-        "lease_id": lease_id,
-        "budget_id": budget_id,
-        "granted_nanos": granted_nanos,
-        "charged_nanos": charged_nanos,
-        "unacknowledged": waiting.get(str(lease_id), 0),
-        "terms": None if terms[0] is None else dict(zip(TERMS, terms, strict=True)),
-    }
-    return msgspec.convert(known, KnownLease)
-
-
-def _latest_event_at(db: sqlite3.Connection) -> float:
-    """Return the time in the last id of an event, in seconds since 1970; 0 where there is none."""
-    (event_id,) = db.execute(LATEST_EVENT).fetchone()
-    try:
-        return moment_of(event_id or "").timestamp()
-    except (ValueError, OverflowError):
-        return 0.0
-
-
-def _done_row(event: UsageEvent) -> Row:
-    return Row(event.event_id, "done", encode(event), event.charges)
-
-
-def _next_done(db: sqlite3.Connection, limit: int) -> tuple[int, list[DoneRow]]:
+def _next_done(db: sqlite3.Connection, limit: int) -> tuple[int, list[FinishedEvent]]:
     found = db.execute(NEXT_DONE, (limit,)).fetchall()
     return len(found), done_rows(db, found)
-
-
-def _known_lineage(db: sqlite3.Connection) -> str:
-    row = db.execute("SELECT lineage FROM lineage").fetchone()
-    return "" if row is None else row[0]
-
-
-def _left_claims(db: sqlite3.Connection) -> Iterator[ClaimEnding]:
-    for event_id, organization_id, is_completed in db.execute("SELECT * FROM claims"):
-        known = {"event_id": event_id, "organization_id": organization_id}
-        try:
-            yield msgspec.convert(known | {"is_completed": bool(is_completed)}, ClaimEnding)
-        except msgspec.ValidationError as error:
-            log.error("journal_claim_unreadable", event_id=repr(event_id), error=str(error))

@@ -7,7 +7,7 @@ from typing import Literal
 
 from serving.contract.budget import period_end, period_start
 from serving.contract.lease import LeaseReturn
-from serving.usage.moment import Moment
+from serving.usage.clock import ClockReading
 
 Outbox = dict[str, "Lease"]
 """Leases of which billing should hear, by id, in the order in which it should."""
@@ -127,12 +127,12 @@ class LeaseTerms:
     clock_offset: float
     lost_nanos: int = 0
 
-    def on_monotonic(self, at: float, now: Moment) -> float:
+    def on_monotonic(self, at: float, now: ClockReading) -> float:
         """Return a wall time in monotonic seconds: the earlier of what the clock offsets of then
         and of now say."""
         return at - max(self.clock_offset, now.clock_offset)
 
-    def return_reason(self, budget_id: str, lineage: str, now: Moment) -> ReturnReason | None:
+    def return_reason(self, budget_id: str, lineage: str, now: ClockReading) -> ReturnReason | None:
         """Return why the lease is not adopted now, while billing's database is that of `lineage`;
         None where it is."""
         if not lineage or self.lineage != lineage:
@@ -147,7 +147,7 @@ class LeaseTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownLease:
+class JournaledLease:
     """A lease as the journal remembers it. One without `terms` is not in force and only goes back:
     its return may have been sent, or its records are in doubt. `granted_nanos` is 0 where only
     events are left of it: then it is closed once billing has those, and nothing is said before."""
@@ -160,7 +160,7 @@ class KnownLease:
     terms: LeaseTerms | None = None
 
 
-def is_clock_set_back(known: Iterable[KnownLease], latest_at: float, now: Moment) -> bool:
+def is_clock_set_back(known: Iterable[JournaledLease], latest_at: float, now: ClockReading) -> bool:
     """Whether the wall clock was set back since anything in the journal was written: how long ago
     that was, nobody knows. `latest_at` is the latest time in it beside those of leases."""
     return latest_at > now.wall.timestamp() or any(
@@ -172,11 +172,11 @@ def is_clock_set_back(known: Iterable[KnownLease], latest_at: float, now: Moment
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LeasePortion:
     """What a hold takes from one lease, or charges to it."""
 
     lease: Lease
     nanos: int
 
 
-Parts = tuple[Part, ...]
+Parts = tuple[LeasePortion, ...]

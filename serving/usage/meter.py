@@ -12,7 +12,7 @@ from serving.engine.events import NO_TOKENS, TokenUsage
 
 
 @dataclass(slots=True)
-class Timings:
+class RequestTimings:
     """Seconds of one request, from its arrival; TTFT is None when no token came."""
 
     queue_seconds: float = 0.0
@@ -20,7 +20,7 @@ class Timings:
     total_seconds: float = 0.0
 
 
-class Metered(msgspec.Struct, frozen=True):
+class MeterRecord(msgspec.Struct, frozen=True):
     """What is known of a request before an engine works on it."""
 
     event_id: str
@@ -41,7 +41,7 @@ class Metered(msgspec.Struct, frozen=True):
         return band_of(self.schedule, tokens.input)
 
 
-def price_of(metered: Metered, tokens: TokenUsage, outcome: Outcome) -> int:
+def price_of(metered: MeterRecord, tokens: TokenUsage, outcome: Outcome) -> int:
     """Return the charge in nanos: nothing unless the outcome is billable."""
     if outcome not in BILLABLE:
         return 0
@@ -55,16 +55,16 @@ def price_of(metered: Metered, tokens: TokenUsage, outcome: Outcome) -> int:
 
 
 def make_event(
-    metered: Metered,
+    metered: MeterRecord,
     *,
     outcome: Outcome,
     replica_id: str | None = None,
     tokens: TokenUsage = NO_TOKENS,
-    timings: Timings | None = None,
+    timings: RequestTimings | None = None,
     charges: tuple[LeaseCharge, ...] = (),
 ) -> UsageEvent:
     """Return the one fact about a request."""
-    timings, price = timings or Timings(), metered.price(tokens)
+    timings, price = timings or RequestTimings(), metered.price(tokens)
     return UsageEvent(
         event_id=metered.event_id,
         gateway_id=metered.gateway_id,

@@ -30,7 +30,7 @@ from serving.engine import http_client
 from serving.gateway import interrupts
 from serving.gateway.__main__ import listener
 from serving.gateway.gateway import build
-from serving.usage import writer
+from serving.usage import journal_writer
 from tests.fixtures import catalog
 from tests.fixtures.fake_control import FakeControl
 from tests.fixtures.gateway import MESSAGES, Stack, config
@@ -49,7 +49,7 @@ HEAD = (
 )
 LONG_SECONDS = 3_600.0
 TIMERS = (
-    (writer, "BEHIND_SECONDS"),
+    (journal_writer, "BEHIND_SECONDS"),
     (interrupts, "LOOK_SECONDS"),
     (http_client, "IDLE_SECONDS"),
 )

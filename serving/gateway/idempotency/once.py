@@ -29,8 +29,8 @@ from serving.gateway.idempotency.wish import HEADER, Wish, read_wish
 from serving.gateway.outgoing import Outlet
 from serving.gateway.principals import Principal
 from serving.pool.room import Room
-from serving.usage.claims import Claims, NobodyKnows
-from serving.usage.writer import JournalUnavailable
+from serving.usage.claims import ClaimStateUnknown, IdempotencyClaims
+from serving.usage.journal_writer import JournalUnavailable
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +55,7 @@ class Once:
 
     def __init__(
         self,
-        claims: Claims,
+        claims: IdempotencyClaims,
         endings: Counter[str],
         *,
         gateway_id: str,
@@ -141,7 +141,7 @@ class Once:
     async def _claim(self, turn: Turn) -> Verdict:
         try:
             return await self._claims.claim(turn.claim)
-        except (NobodyKnows, JournalUnavailable):
+        except (ClaimStateUnknown, JournalUnavailable):
             self._endings["unavailable"] += 1
             raise refusals.unavailable() from None
 

@@ -9,8 +9,8 @@ from serving.gateway.errors import Headers, Unavailable
 from serving.gateway.idempotency.copy import Copy
 from serving.gateway.idempotency.sealing import Answer, seal
 from serving.gateway.idempotency.wish import Wish
-from serving.usage.claims import Claims, NobodyKnows
-from serving.usage.writer import JournalUnavailable
+from serving.usage.claims import ClaimStateUnknown, IdempotencyClaims
+from serving.usage.journal_writer import JournalUnavailable
 
 TELL_SECONDS = 2.0
 """How long others of the same key wait for control to hear how this request ended."""
@@ -20,7 +20,12 @@ class Turn:
     """Copies what its client, the leader, is told, and has it kept."""
 
     def __init__(
-        self, wish: Wish, claim: IdempotencyClaim, leader: Conversation, claims: Claims, copy: Copy
+        self,
+        wish: Wish,
+        claim: IdempotencyClaim,
+        leader: Conversation,
+        claims: IdempotencyClaims,
+        copy: Copy,
     ) -> None:
         self.wish = wish
         self.claim = claim
@@ -40,7 +45,7 @@ class Turn:
         sealed = None if self.copy.is_too_long else await self._sealed(headers, tail)
         try:
             is_kept = await self._claims.keep(self.claim, sealed)
-        except NobodyKnows:
+        except ClaimStateUnknown:
             raise not_kept() from None
         if not is_kept:
             raise not_kept()

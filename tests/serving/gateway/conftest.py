@@ -8,7 +8,7 @@ import pytest
 from serving.gateway import counting, exchange
 from serving.gateway.preparing import preparation
 from serving.offload import pool
-from serving.usage import claims, treasury
+from serving.usage import claims, leases
 from tests.fixtures.gateway import Stack, running_stack
 
 PATIENCE_SECONDS = 60.0
@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 60.0
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have gateways of this process wait long for what comes in milliseconds, unless the machine is
     busy; a test of what comes too late shortens the wait for that alone."""
-    monkeypatch.setattr(treasury, "WAIT_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(leases, "WAIT_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(claims, "CLAIM_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(claims, "KEEP_TRY_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(claims, "KEEP_SECONDS", PATIENCE_SECONDS)

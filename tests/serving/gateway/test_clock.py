@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from serving.contract.ids import moment_of
-from serving.usage import treasury
-from serving.usage.clock import Clock
+from serving.usage import leases
+from serving.usage.clock import GatewayClock
 from tests.fixtures.gateway import MESSAGES, Stack
 from tests.fixtures.waiting import eventually
 
@@ -26,7 +26,7 @@ class Host:
 
     def __init__(self, ahead_seconds: float) -> None:
         self.ahead_seconds = ahead_seconds
-        self.clock = Clock(host=lambda: time.time() + self.ahead_seconds)
+        self.clock = GatewayClock(host=lambda: time.time() + self.ahead_seconds)
 
 
 def is_right(at: datetime) -> bool:
@@ -88,11 +88,11 @@ async def test_a_request_named_by_a_clock_that_was_wrong_is_refused_once_control
     await stack.start_gateway(host.clock)
     await eventually(lambda: stack.gateway.directory.mirror.version > 0)
     asking = asyncio.create_task(status_of(stack))
-    await eventually(lambda: stack.gateway.treasury._waiting.total() == 1)
+    await eventually(lambda: stack.gateway.lease_manager._waiting.total() == 1)
     stack.control.billing.is_down = False
     gate.set()
     assert await asking == 503
-    assert stack.gateway.treasury.held_nanos() == 0
+    assert stack.gateway.lease_manager.held_nanos() == 0
     assert await status_of(stack) == 200
     event = await stack.one_event()
     assert is_right(event.received_at)
@@ -116,13 +116,13 @@ async def test_a_gateway_that_billing_never_answered_is_not_ready(
     stack.control.billing.is_down = True
     await stack.start_gateway()
     with monkeypatch.context() as patch:
-        patch.setattr(treasury, "WAIT_SECONDS", 0.2)
+        patch.setattr(leases, "WAIT_SECONDS", 0.2)
         assert await status_of(stack) == 503
     status, told = readiness(stack)
     assert (status, told.splitlines()[0]) == (503, b"billing grants no leases")
     # Nobody asks any more; it looks by itself whether that is over.
-    for purse in list(stack.gateway.treasury.all_purses()):
-        stack.gateway.treasury.drop(purse)
+    for balance in list(stack.gateway.lease_manager.all_balances()):
+        stack.gateway.lease_manager.drop(balance)
     stack.gateway.poll._open.clear()
     stack.control.billing.is_down = False
     await eventually(lambda: readiness(stack)[0] == 200)

@@ -159,7 +159,7 @@ async def test_what_is_wrong_is_refused_by_its_field(stack: Stack, name: str) ->
     asked, param, code, words = REFUSED[name]
     assert (await refused(stack, **asked))[:2] == (param, code)
     assert words in (await refused(stack, **asked))[2]
-    assert stack.gateway.treasury.held_nanos() == 0
+    assert stack.gateway.lease_manager.held_nanos() == 0
 
 
 async def test_a_context_that_is_exceeded_says_the_numbers(stack: Stack) -> None:
@@ -225,7 +225,7 @@ async def leave_early(stack: Stack) -> None:
 
 async def must_be_idle(stack: Stack) -> None:
     await eventually(lambda: stack.engines[0].engine.slots_used == 0)
-    await eventually(lambda: stack.gateway.treasury.held_nanos() == 0)
+    await eventually(lambda: stack.gateway.lease_manager.held_nanos() == 0)
     await eventually(lambda: stack.gateway.app.in_flight == 0)
     assert stack.gateway.app.means.lingering.total == 0
 

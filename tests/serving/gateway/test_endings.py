@@ -46,7 +46,7 @@ async def must_end(stack: Stack, outcome: Outcome) -> None:
     event = await stack.one_event()
     assert event.outcome == outcome
     assert bool(event.charges) == (outcome in ("completed", "client_cancelled"))
-    await eventually(lambda: stack.gateway.treasury.held_nanos() == 0)
+    await eventually(lambda: stack.gateway.lease_manager.held_nanos() == 0)
     assert all(r.in_flight == 0 for r in replicas(stack))
 
 
@@ -274,7 +274,7 @@ async def test_a_deployment_without_a_ready_replica_is_503(stack: Stack) -> None
     async with stack.post(CHAT, ASK) as reply:
         assert reply.status == 503
         assert (await reply.json())["error"]["code"] == "model_unavailable"
-    assert stack.gateway.treasury.held_nanos() == 0
+    assert stack.gateway.lease_manager.held_nanos() == 0
 
 
 async def test_an_engine_that_stalls_is_cut_off_and_waived(stack: Stack) -> None:

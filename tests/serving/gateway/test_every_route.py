@@ -94,7 +94,7 @@ async def test_it_is_refused_without_money_and_reaches_no_engine(
         (402, "billing_error") if route.is_anthropics else (429, "credit_balance_exhausted")
     )
     assert reply.headers["x-should-retry"] == "false"
-    assert stack.gateway.treasury.held_nanos() == 0
+    assert stack.gateway.lease_manager.held_nanos() == 0
     assert stack.engines[0].engine.counts["prompt_tokens"] == 0
     assert await stack.booked() == []
 
@@ -141,7 +141,7 @@ async def test_a_client_that_hangs_up_leaves_nothing_running(paced: Stack, route
         r for pool in paced.gateway.directory.pools.values() for r in pool.replicas.values()
     ]
     await eventually(lambda: all(replica.in_flight == 0 for replica in replicas))
-    await eventually(lambda: paced.gateway.treasury.held_nanos() == 0)
+    await eventually(lambda: paced.gateway.lease_manager.held_nanos() == 0)
 
 
 @routes
@@ -161,7 +161,7 @@ async def test_hostile_bodies_are_refused_in_words_and_harm_nobody(
             assert "ompressed" in await reply.text()
     async with stack.post(route.path, route.body) as reply:
         assert reply.status == 200
-    assert stack.gateway.treasury.held_nanos() == 0
+    assert stack.gateway.lease_manager.held_nanos() == 0
 
 
 @routes

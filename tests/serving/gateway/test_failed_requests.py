@@ -18,7 +18,7 @@ from serving.gateway.errors import NotFound
 from serving.gateway.failed_requests import FailedRequestLog
 from serving.gateway.principals import Principal
 from serving.internal_http import InternalCallError
-from serving.usage.internal import InternalApi
+from serving.usage.control_api import ControlApi
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack
 from tests.fixtures.waiting import eventually
@@ -124,7 +124,7 @@ def fill(log: FailedRequestLog, tenant: str, count: int) -> None:
 
 async def test_a_flood_of_one_leaves_room_for_another_and_is_counted() -> None:
     control = Control()
-    log = FailedRequestLog(cast(InternalApi, control), "gw_1")
+    log = FailedRequestLog(cast(ControlApi, control), "gw_1")
     fill(log, "a", OF_ORGANIZATION_MAX + 7)
     fill(log, "b", 1)
     await log.send()
@@ -137,7 +137,7 @@ async def test_a_flood_of_one_leaves_room_for_another_and_is_counted() -> None:
 
 async def test_what_control_did_not_hear_is_told_later_within_the_same_bounds() -> None:
     control = Control()
-    log = FailedRequestLog(cast(InternalApi, control), "gw_1")
+    log = FailedRequestLog(cast(ControlApi, control), "gw_1")
     control.failure = InternalCallError("away")
     fill(log, "a", 3)
     with pytest.raises(InternalCallError):
@@ -159,7 +159,7 @@ async def test_what_control_refuses_is_counted_and_not_sent_again(
     status: int | None, wanted: tuple[int, int]
 ) -> None:
     control = Control()
-    log = FailedRequestLog(cast(InternalApi, control), "gw_1")
+    log = FailedRequestLog(cast(ControlApi, control), "gw_1")
     control.failure = InternalCallError("no", status)
     fill(log, "a", 2)
     with pytest.raises(InternalCallError):

@@ -82,7 +82,7 @@ def unmetered(stack: Stack) -> float:
 
 async def must_be_idle(stack: Stack) -> None:
     await eventually(lambda: engine_of(stack).slots_used == 0)
-    await eventually(lambda: stack.gateway.treasury.held_nanos() == 0)
+    await eventually(lambda: stack.gateway.lease_manager.held_nanos() == 0)
     await eventually(lambda: stack.gateway.app.in_flight == 0)
     assert stack.gateway.app.means.lingering.total == 0
 

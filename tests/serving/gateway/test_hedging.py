@@ -99,7 +99,7 @@ async def must_end(stack: Stack, request_id: str, winner: int) -> UsageEvent:
 
 async def nothing_is_left(stack: Stack) -> None:
     pool = pool_of(stack)
-    await eventually(lambda: stack.gateway.treasury.held_nanos() == 0)
+    await eventually(lambda: stack.gateway.lease_manager.held_nanos() == 0)
     await eventually(lambda: all(one.in_flight == 0 for one in pool.replicas.values()))
     await eventually(lambda: not any(one.engine.slots_used for one in stack.engines))
     assert pool.pressure.tokens == stack.gateway.pressure.tokens == 0

@@ -395,7 +395,7 @@ async def test_an_answer_that_cannot_be_kept_does_not_complete(
     [lost] = [event for event in paced.events if event.outcome == "gateway_lost"]
     assert lost.output_tokens > 0
     assert sum(part.charged_nanos for part in lost.charges) == 0
-    assert paced.gateway.treasury.held_nanos() == 0
+    assert paced.gateway.lease_manager.held_nanos() == 0
 
 
 async def test_an_answer_waits_for_a_control_that_starts_anew(

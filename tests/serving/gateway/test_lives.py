@@ -14,8 +14,8 @@ from serving.feed.changes import ChangeBatch
 from serving.gateway import keeping
 from serving.gateway.gateway import FINITE, Gateway
 from serving.gateway.state import StateFile
-from serving.usage import treasury
-from serving.usage.writer import Writer
+from serving.usage import leases
+from serving.usage.journal_writer import JournalWriter
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.waiting import eventually
 
@@ -32,7 +32,7 @@ async def test_a_gateway_that_starts_with_control_down_knows_keys_and_has_no_mon
     await stack.stop_gateway()
     await start_alone(stack)
     assert [m.id async for m in stack.client().models.list()] == ["demo", "demo:bf16"]
-    monkeypatch.setattr(treasury, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(leases, "WAIT_SECONDS", 0.2)
     async with stack.post(CHAT, ASK) as reply:
         assert (await reply.json())["error"]["code"] == "usage_unavailable"
 
@@ -295,7 +295,7 @@ async def test_a_defect_in_the_journals_thread_makes_a_gateway_not_ready(
         raise RuntimeError("a defect")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Writer, "_write", fail)
+        broken.setattr(JournalWriter, "_write", fail)
         async with stack.post(CHAT, ASK) as reply:
             assert (await reply.json())["error"]["code"] == "usage_unavailable"
         assert stack.gateway.why_not_ready() == "journal unavailable"

@@ -16,7 +16,7 @@ from serving.contract.lease import LeaseAsk, LeaseGrant
 from serving.contract.prompt import BYTE_TOKENS, PromptBound
 from serving.contract.records import OrganizationRecord, ProjectRecord
 from serving.gateway.admission import no_money
-from serving.usage import treasury
+from serving.usage import leases
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.waiting import eventually
@@ -99,7 +99,7 @@ def test_a_limit_is_called_used_up_only_where_nothing_of_it_is_left(
     left_nanos: int, held_nanos: int, words: str
 ) -> None:
     budget_id = "limit:proj_a:day"
-    refused = treasury.BudgetRefused(
+    refused = leases.BudgetExceeded(
         "project_spend_limit_exceeded", available_nanos=left_nanos, budget_id=budget_id,
         held_nanos=held_nanos, limit_nanos=1_000_000, ends_at=datetime(2026, 11, 29, tzinfo=UTC),
     )  # fmt: skip
@@ -117,7 +117,7 @@ async def test_money_on_its_way_from_another_gateway_is_worth_a_retry(
     billing.limits[BALANCE] = 2 * WORST
     lease = lease_elsewhere(stack, 2 * WORST)
     with monkeypatch.context() as patch:
-        patch.setattr(treasury, "WAIT_SECONDS", 0.2)
+        patch.setattr(leases, "WAIT_SECONDS", 0.2)
         async with stack.post(CHAT, BODY) as reply:
             error = (await reply.json())["error"]
     assert (reply.status, error["code"]) == (503, "usage_unavailable")
@@ -151,7 +151,7 @@ async def test_the_last_of_a_limit_serves_a_short_prompt(stack: Stack) -> None:
         error = (await reply.json())["error"]
     assert (reply.status, error["type"]) == (429, "insufficient_quota")
     assert [event.charges[0].charged_nanos for event in await stack.booked()] == [cost]
-    assert stack.gateway.treasury.held_nanos() == 0
+    assert stack.gateway.lease_manager.held_nanos() == 0
 
 
 async def test_a_burst_of_large_max_tokens_waits_for_money_and_is_all_served(stack: Stack) -> None:
@@ -172,13 +172,13 @@ async def test_a_burst_of_large_max_tokens_waits_for_money_and_is_all_served(sta
 
 async def test_what_is_held_shrinks_to_the_prompt_that_the_engine_names(tmp_path: Path) -> None:
     async with running_stack(tmp_path, itl_seconds=0.02) as stack:
-        treasury = stack.gateway.treasury
+        lease_manager = stack.gateway.lease_manager
         async with stack.post(CHAT, BODY | {"stream": True}) as reply:
             await reply.content.readuntil(b"\n\n")
-            held_nanos = treasury.held_nanos()
+            held_nanos = lease_manager.held_nanos()
         [event] = await stack.booked()
         assert held_nanos == event.input_tokens * 150 + 100 * 600 < WORST
-        assert treasury.held_nanos() == 0
+        assert lease_manager.held_nanos() == 0
 
 
 async def babble(request: web.Request) -> web.StreamResponse:
@@ -207,5 +207,5 @@ async def test_usage_that_is_malformed_when_the_client_leaves_holds_nothing(tmp_
             await reply.content.readuntil(b"\n\n")
         event = await stack.one_event()
         assert (event.outcome, event.charges, event.output_tokens) == ("engine_failed", (), 0)
-        assert stack.gateway.treasury.held_nanos() == 0
+        assert stack.gateway.lease_manager.held_nanos() == 0
     await runner.cleanup()

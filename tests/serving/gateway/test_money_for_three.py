@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from billing.credit.models import Budget
-from serving.usage import treasury
+from serving.usage import leases
 from tests.fixtures import catalog
 from tests.fixtures.fake_control import FakeControl
 from tests.fixtures.gateway import MESSAGES, Stack
@@ -22,7 +22,7 @@ from tests.fixtures.waiting import eventually
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 REQUESTS = 200
 WAIT_SECONDS = 10.0
-"""For which the treasury waits here: billing on a busy machine needs more than its two."""
+"""For which the lease_manager waits here: billing on a busy machine needs more than its two."""
 REFUSED_WITHIN_SECONDS = 100.0
 TOKENS = 100
 COST = TOKENS * 600
@@ -86,7 +86,7 @@ def posted() -> list[int]:
 async def test_three_are_served_and_the_rest_are_told_why_in_time(
     tmp_path: Path, crowds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(treasury, "WAIT_SECONDS", WAIT_SECONDS)
+    monkeypatch.setattr(leases, "WAIT_SECONDS", WAIT_SECONDS)
     async with two_gateways(tmp_path) as (control, billing, stacks):
         directories = [stack.gateway.directory for stack in stacks]
         for number in range(crowds):

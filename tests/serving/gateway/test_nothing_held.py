@@ -112,9 +112,9 @@ async def must_hold_nothing(stack: Stack) -> None:
     for engine in stack.engines:
         engine.script.clear()
         await eventually(lambda engine=engine: engine.engine.slots_used == 0)
-    assert gateway.treasury.held_nanos() == 0
+    assert gateway.lease_manager.held_nanos() == 0
     assert [lease.held_nanos for lease in gateway.poll.leases.values() if lease.held_nanos] == []
-    assert not any(purse.has_waiters for purse in gateway.treasury.all_purses())
+    assert not any(balance.has_waiters for balance in gateway.lease_manager.all_balances())
     pools = gateway.directory.pools.values()
     assert {one.in_flight for pool in pools for one in pool.replicas.values()} == {0}
     # What was charged is what was booked, to the nano.

@@ -14,7 +14,7 @@ from serving.gateway.finishing import finishing
 from serving.gateway.finishing.finishing import Finishing
 from serving.pool.pool import Pool
 from serving.pool.room import Room
-from serving.usage.writer import Writer
+from serving.usage.journal_writer import JournalWriter
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.raw_http import RawClient, request
@@ -119,14 +119,14 @@ async def test_a_client_that_leaves_while_its_answer_is_made_leaves_nothing_take
 async def test_others_have_the_slot_while_the_journal_waits_for_its_disk(
     single: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, is_writing, write = threading.Event(), threading.Event(), Writer._write
+    disk, is_writing, write = threading.Event(), threading.Event(), JournalWriter._write
 
-    def slow(self: Writer, batch: Any) -> Any:
+    def slow(self: JournalWriter, batch: Any) -> Any:
         is_writing.set()
         disk.wait(60.0)
         return write(self, batch)
 
-    monkeypatch.setattr(Writer, "_write", slow)
+    monkeypatch.setattr(JournalWriter, "_write", slow)
     pool = single.gateway.directory.pools["dep_var_demo"]
     asked = [asyncio.create_task(status_of(single, "/v1/chat/completions", CHAT)) for _ in "12345"]
     try:

@@ -3,7 +3,7 @@
 import pytest
 
 from serving import internal_http
-from serving.usage import billing, claims, treasury
+from serving.usage import billing, claims, leases
 
 
 @pytest.fixture(autouse=True)
@@ -12,7 +12,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     that is to end is made short where it is."""
     for module, name in (
         (internal_http, "CONNECT_SECONDS"),
-        (treasury, "WAIT_SECONDS"),
+        (leases, "WAIT_SECONDS"),
         (billing, "LEASE_SECONDS"),
         (claims, "CLAIM_SECONDS"),
         (claims, "KEEP_TRY_SECONDS"),

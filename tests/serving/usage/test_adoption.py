@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 
 from serving.contract.budget import limit_budget_id
 from serving.file_lock import FileLock, FileLocked
-from serving.usage import journal_file
+from serving.usage import journal_store
 from serving.usage.journal import Journal, JournalUnavailable
-from tests.fixtures.purses import Clocks
+from tests.fixtures.balances import Clocks
 from tests.fixtures.restarts import WORST, RestartingGateway
 
 BY_DAY = limit_budget_id("org_a", "day")
@@ -355,7 +355,7 @@ async def test_without_the_lock_of_the_folder_nothing_is_read(gateway: Restartin
 async def test_nothing_is_adopted_where_another_lock_was_put_in_place(
     gateway: RestartingGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect = journal_file._connect
+    connect = journal_store._connect
 
     def put_another(path: Path, busy_seconds: float = 0.0) -> sqlite3.Connection:
         lock = path.with_name(f"{path.name}.lock")
@@ -364,7 +364,7 @@ async def test_nothing_is_adopted_where_another_lock_was_put_in_place(
         return connect(path, busy_seconds)
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal_file, "_connect", put_another)
+        patch.setattr(journal_store, "_connect", put_another)
         await gateway.restart()
     assert not gateway.active()
     await gateway.restart()

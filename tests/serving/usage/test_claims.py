@@ -10,9 +10,9 @@ import pytest
 from serving.contract.idempotency import ClaimEnding, ClaimGrant, ClaimInProgress, IdempotencyClaim
 from serving.internal_http import InternalCallError
 from serving.usage import claims
-from serving.usage.claims import Claims, NobodyKnows
-from serving.usage.clock import Clock
-from serving.usage.internal import InternalApi
+from serving.usage.claims import ClaimStateUnknown, IdempotencyClaims
+from serving.usage.clock import GatewayClock
+from serving.usage.control_api import ControlApi
 from serving.usage.journal import JOURNAL, Journal
 from tests.fixtures import events
 from tests.fixtures.fake_control import FakeControl
@@ -28,9 +28,9 @@ async def control() -> AsyncIterator[FakeControl]:
 
 
 @pytest.fixture
-async def api(control: FakeControl) -> AsyncIterator[InternalApi]:
+async def api(control: FakeControl) -> AsyncIterator[ControlApi]:
     async with aiohttp.ClientSession() as session:
-        yield InternalApi(session, control.url, CREDENTIAL, Clock())
+        yield ControlApi(session, control.url, CREDENTIAL, GatewayClock())
 
 
 @pytest.fixture
@@ -60,10 +60,10 @@ async def left_in(journal: Journal) -> list[ClaimEnding]:
 
 
 async def test_a_claim_is_in_the_journal_before_control_hears_of_it(
-    control: FakeControl, api: InternalApi, journal: Journal
+    control: FakeControl, api: ControlApi, journal: Journal
 ) -> None:
     control.keys.may_claim.clear()
-    asking = asyncio.create_task(Claims(api, journal).claim(claim()))
+    asking = asyncio.create_task(IdempotencyClaims(api, journal).claim(claim()))
 
     async def is_noted() -> bool:
         rows = await journal._ask(lambda db: db.execute("SELECT 1 FROM claims").fetchall())
@@ -76,8 +76,8 @@ async def test_a_claim_is_in_the_journal_before_control_hears_of_it(
     assert await asking == ClaimGrant()
 
 
-async def test_what_is_not_ours_is_forgotten(api: InternalApi, journal: Journal) -> None:
-    made = Claims(api, journal)
+async def test_what_is_not_ours_is_forgotten(api: ControlApi, journal: Journal) -> None:
+    made = IdempotencyClaims(api, journal)
     assert await made.claim(claim(1)) == ClaimGrant()
     assert await made.claim(claim(2)) == ClaimInProgress()
     assert await made.keep(claim(1), b"sealed")
@@ -95,9 +95,9 @@ async def test_that_it_completed_is_durable_with_its_event(journal: Journal) -> 
 
 
 async def test_what_control_has_heard_is_forgotten(
-    control: FakeControl, api: InternalApi, journal: Journal
+    control: FakeControl, api: ControlApi, journal: Journal
 ) -> None:
-    made = Claims(api, journal)
+    made = IdempotencyClaims(api, journal)
     await made.claim(claim())
     await made.keep(claim(), b"sealed")
     told = made.end(ending(is_completed=True))
@@ -109,12 +109,12 @@ async def test_what_control_has_heard_is_forgotten(
 
 
 async def test_what_nobody_answered_for_is_given_up_until_it_is_heard(
-    control: FakeControl, api: InternalApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    control: FakeControl, api: ControlApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claims, "AGAIN_SECONDS", 0.01)
-    made = Claims(api, journal)
+    made = IdempotencyClaims(api, journal)
     control.keys.loses_answers = True
-    with pytest.raises(NobodyKnows):
+    with pytest.raises(ClaimStateUnknown):
         await made.claim(claim())
     running = asyncio.create_task(made.run())
     await asyncio.sleep(0.1)
@@ -127,10 +127,10 @@ async def test_what_nobody_answered_for_is_given_up_until_it_is_heard(
 
 
 async def test_giving_up_comes_in_pages(
-    control: FakeControl, api: InternalApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    control: FakeControl, api: ControlApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claims, "ENDINGS_MAX", 3)
-    made = Claims(api, journal)
+    made = IdempotencyClaims(api, journal)
     told = [made.end(ending(number)) for number in range(10)]
     assert made.end(ending(0)) is told[0]
     await made.tell()
@@ -139,9 +139,9 @@ async def test_giving_up_comes_in_pages(
 
 
 async def test_while_control_is_away_it_stays_with_us(
-    control: FakeControl, api: InternalApi, journal: Journal
+    control: FakeControl, api: ControlApi, journal: Journal
 ) -> None:
-    made = Claims(api, journal)
+    made = IdempotencyClaims(api, journal)
     await made.claim(claim())
     control.keys.is_down = True
     made.end(ending())
@@ -152,14 +152,14 @@ async def test_while_control_is_away_it_stays_with_us(
 
 
 async def test_an_answer_is_offered_again_until_it_is_kept_or_time_is_up(
-    control: FakeControl, api: InternalApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    control: FakeControl, api: ControlApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claims, "AGAIN_SECONDS", 0.05)
     monkeypatch.setattr(claims, "KEEP_SECONDS", 0.3)
-    made = Claims(api, journal)
+    made = IdempotencyClaims(api, journal)
     await made.claim(claim())
     control.keys.loses_answers = True
-    with pytest.raises(NobodyKnows):
+    with pytest.raises(ClaimStateUnknown):
         await made.keep(claim(), b"sealed")
     monkeypatch.setattr(claims, "KEEP_SECONDS", 60.0)
     offered = asyncio.create_task(made.keep(claim(), b"sealed"))
@@ -171,7 +171,7 @@ async def test_an_answer_is_offered_again_until_it_is_kept_or_time_is_up(
 
 
 async def test_a_claim_that_makes_no_sense_holds_up_no_other(
-    api: InternalApi, journal: Journal
+    api: ControlApi, journal: Journal
 ) -> None:
     for event_id in ("damaged", claim().event_id):
         await journal.note_claim(event_id, "org_a")

@@ -6,7 +6,13 @@ from email.utils import format_datetime
 
 import pytest
 
-from serving.usage.clock import APART_SECONDS, FUTURE_SECONDS, HEARD_MAX, SHORT_SECONDS, Clock
+from serving.usage.clock import (
+    APART_SECONDS,
+    FUTURE_SECONDS,
+    HEARD_MAX,
+    SHORT_SECONDS,
+    GatewayClock,
+)
 
 TRUE = datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()
 LONG_POLL_SECONDS = 25.0
@@ -21,7 +27,9 @@ class Hands:
         self.true = TRUE
         self.skew = skew
         self.control_skew = 0.0
-        self.clock = Clock(host=lambda: self.true + self.skew, monotonic=lambda: self.true - TRUE)
+        self.clock = GatewayClock(
+            host=lambda: self.true + self.skew, monotonic=lambda: self.true - TRUE
+        )
 
     @property
     def off(self) -> float:

@@ -10,10 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from serving.contract.codec import encode
-from serving.usage import journal_file
+from serving.usage import journal_store
 from serving.usage.journal import Journal
+from serving.usage.journal_writer import JournalUnavailable
 from serving.usage.meter import make_event
-from serving.usage.writer import JournalUnavailable
 from tests.fixtures.events import event, metered
 
 PAGE = 4_096
@@ -209,7 +209,7 @@ async def test_a_kept_batch_that_makes_no_sense_blocks_no_restored_database(tmp_
 async def test_a_full_disk_refuses_and_takes_again_once_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serving.usage.writer.PROBE_SECONDS", 0.01)
+    monkeypatch.setattr("serving.usage.journal_writer.PROBE_SECONDS", 0.01)
     journal = Journal(tmp_path / "j")
     first = event()
     await journal.commit(first)
@@ -235,12 +235,12 @@ async def test_a_full_disk_refuses_and_takes_again_once_there_is_room(
 async def test_a_disk_that_has_no_room_for_a_new_file_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serving.usage.writer.PROBE_SECONDS", 0.01)
+    monkeypatch.setattr("serving.usage.journal_writer.PROBE_SECONDS", 0.01)
     path = tmp_path / "j"
     await write_kept(path)
     journal = Journal(path)
     acknowledged = await journal.next_done(100)
-    rescue, tries = journal_file._rescue, []
+    rescue, tries = journal_store._rescue, []
 
     def first_full(damaged: Path, into: sqlite3.Connection) -> int:
         tries.append(damaged.name)
@@ -248,7 +248,7 @@ async def test_a_disk_that_has_no_room_for_a_new_file_is_asked_again(
             into.execute("PRAGMA max_page_count = 1")
         return rescue(damaged, into)
 
-    monkeypatch.setattr(journal_file, "_rescue", first_full)
+    monkeypatch.setattr(journal_store, "_rescue", first_full)
     with pytest.raises(JournalUnavailable, match="full"):
         await journal.keep(acknowledged, "before")
     assert (journal.healthy, journal.damages) == (False, [])

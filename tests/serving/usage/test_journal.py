@@ -12,11 +12,11 @@ import pytest
 
 from serving.contract.codec import decode, encode
 from serving.contract.usage import UsageEvent
-from serving.usage import writer
+from serving.usage import journal_writer
 from serving.usage.journal import Journal
-from serving.usage.journal_file import DoneRow
+from serving.usage.journal_store import FinishedEvent
+from serving.usage.journal_writer import BEHIND_SECONDS, JournalUnavailable
 from serving.usage.meter import make_event
-from serving.usage.writer import BEHIND_SECONDS, JournalUnavailable
 from tests.fixtures.events import event, metered
 from tests.fixtures.waiting import eventually
 
@@ -88,7 +88,9 @@ async def test_an_open_row_is_not_even_made_for_a_request_that_ends_soon(
 
     done, late = event(), event()
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "BEHIND_SECONDS", 3_600.0)  # whatever this machine takes, it is soon
+        patch.setattr(
+            journal_writer, "BEHIND_SECONDS", 3_600.0
+        )  # whatever this machine takes, it is soon
         for one in (done, late):
             journal.open(one.event_id, partial(make, one))
         await journal.commit(done)
@@ -138,7 +140,7 @@ def fail() -> UsageEvent:
 async def test_what_nobody_waits_for_is_tried_again_after_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serving.usage.writer.PROBE_SECONDS", 0.01)
+    monkeypatch.setattr("serving.usage.journal_writer.PROBE_SECONDS", 0.01)
     journal = Journal(tmp_path / "j")
     await journal._ask(lambda db: db.execute("PRAGMA query_only = 1").fetchall())
     journal.commit_later(event())
@@ -276,7 +278,7 @@ async def test_the_lineage_is_remembered(tmp_path: Path) -> None:
 async def test_what_is_kept_is_bounded_in_bytes_the_oldest_go_first(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j", kept_bytes_max=3_000)
     for number in range(20):
-        await journal.keep([DoneRow(f"e{number}", encode(event()), ())], "here")
+        await journal.keep([FinishedEvent(f"e{number}", encode(event()), ())], "here")
         assert journal.kept_bytes <= 3_000
     kept = await journal.stale("elsewhere", after=0, limit=100)
     assert 3 <= len(kept.batch_ids) < 20
@@ -291,7 +293,7 @@ async def test_what_is_kept_goes_after_a_day(tmp_path: Path) -> None:
     hours = iter(range(0, 100, 10))
     journal = Journal(tmp_path / "j", now=lambda: next(hours) * 3_600.0)
     for number in range(5):
-        await journal.keep([DoneRow(f"e{number}", encode(event()), ())], "here")
+        await journal.keep([FinishedEvent(f"e{number}", encode(event()), ())], "here")
     assert (await journal.stale("elsewhere", after=0, limit=100)).batch_ids == [3, 4, 5]
     await journal.close()
 
@@ -299,9 +301,9 @@ async def test_what_is_kept_goes_after_a_day(tmp_path: Path) -> None:
 async def test_what_a_restored_database_lacks_is_not_pruned(tmp_path: Path) -> None:
     hours = iter(range(0, 100, 10))
     journal = Journal(tmp_path / "j", kept_bytes_max=700, now=lambda: next(hours) * 3_600.0)
-    await journal.keep([DoneRow("e0", encode(event()), ())], "before")
+    await journal.keep([FinishedEvent("e0", encode(event()), ())], "before")
     for number in range(1, 5):
-        await journal.keep([DoneRow(f"e{number}", encode(event()), ())], "restored")
+        await journal.keep([FinishedEvent(f"e{number}", encode(event()), ())], "restored")
     assert (await journal.stale("restored", after=0, limit=100)).batch_ids == [1]
     await journal.close()
 
@@ -310,7 +312,7 @@ async def test_what_a_restored_database_lacks_is_not_pruned(tmp_path: Path) -> N
 async def test_however_many_lines_a_statement_takes_all_are_put(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines_max: int
 ) -> None:
-    monkeypatch.setattr(writer, "LINES_MAX", lines_max)
+    monkeypatch.setattr(journal_writer, "LINES_MAX", lines_max)
     journal = Journal(tmp_path / "j")
     journal.note_lease("lease_1", "org_a", 1_000)
     await asyncio.gather(*(journal.commit(event(charged=3)) for _ in range(5)))

@@ -16,10 +16,10 @@ from serving.engine.events import (
     PromptTokensDetails,
     TokenUsage,
 )
-from serving.usage.meter import Metered, make_event, price_of
+from serving.usage.meter import MeterRecord, make_event, price_of
 from tests.fixtures.catalog import price
 
-METERED = Metered(
+METERED = MeterRecord(
     "e",
     "gw",
     "org",

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.usage.hold import Hold
-from serving.usage.treasury import MoneyUnavailable
+from serving.usage.leases import BudgetReservation, ReservationUnavailable
+from tests.fixtures.balances import BALANCE, CENT, LIMIT, Clocks, Money, open_money
 from tests.fixtures.fake_billing import FakeBilling
-from tests.fixtures.purses import BALANCE, CENT, LIMIT, Clocks, Money, open_money
 from tests.fixtures.waiting import eventually
 
 NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC)
@@ -36,7 +35,7 @@ async def money(billing: FakeBilling, tmp_path: Path, clocks: Clocks) -> AsyncIt
         yield opened
 
 
-async def fetched(money: Money, nanos: int, at: datetime | None = None) -> Hold:
+async def fetched(money: Money, nanos: int, at: datetime | None = None) -> BudgetReservation:
     """Hold, polling by hand until the money is here."""
     waiting = asyncio.create_task(money.hold(nanos, BALANCE, LIMIT, at=at))
     for _ in range(5):
@@ -45,12 +44,12 @@ async def fetched(money: Money, nanos: int, at: datetime | None = None) -> Hold:
     return await waiting
 
 
-async def at_once(money: Money, nanos: int, at: datetime | None = None) -> Hold:
+async def at_once(money: Money, nanos: int, at: datetime | None = None) -> BudgetReservation:
     """Hold on what is here; fail where a call would be needed."""
     return await asyncio.wait_for(money.hold(nanos, BALANCE, LIMIT, at=at), 0.05)
 
 
-def periods(billing: FakeBilling, hold: Hold, nanos: int = 5) -> list[datetime]:
+def periods(billing: FakeBilling, hold: BudgetReservation, nanos: int = 5) -> list[datetime]:
     return [
         billing.books.leases[charge.lease_id].granted.period
         for charge in hold.charge(nanos)
@@ -140,11 +139,11 @@ async def test_a_lease_of_another_period_than_was_asked_for_is_given_back(
 ) -> None:
     waiting = asyncio.create_task(money.hold(1_000, LIMIT, at=NOVEMBER - MOMENT))
     await asyncio.sleep(0)
-    [purse] = money.treasury.purses_of(LIMIT)
-    purse.ends_at = None
+    [balance] = money.lease_manager.balances_of(LIMIT)
+    balance.ends_at = None
     await money.poll.once()
     await money.poll.once()
     assert [back.closed for back in billing.returns] == [True]
     waiting.cancel()
-    with pytest.raises((asyncio.CancelledError, MoneyUnavailable)):
+    with pytest.raises((asyncio.CancelledError, ReservationUnavailable)):
         await waiting

@@ -18,10 +18,9 @@ from control.permissions import Actor
 from serving.contract.budget import balance_budget_id
 from serving.contract.lease import LeaseReply, LeaseRequest
 from serving.contract.usage import LeaseCharge
-from serving.usage.hold import Hold
-from serving.usage.treasury import BudgetRefused, MoneyHeld
+from serving.usage.leases import BudgetExceeded, BudgetReservation, MoneyHeld
+from tests.fixtures.balances import Money, open_money
 from tests.fixtures.fake_billing import FakeBilling
-from tests.fixtures.purses import Money, open_money
 from tests.fixtures.usage import give_credit, make_batch, make_customer, make_event, make_price
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
@@ -77,7 +76,7 @@ def test_money_for_three_admits_three_of_two_hundred(tmp_path: Path) -> None:
             return results
 
     results = asyncio.run(crowd())
-    assert sum(isinstance(result, Hold) for result in results) == 3
+    assert sum(isinstance(result, BudgetReservation) for result in results) == 3
     assert sum(isinstance(result, MoneyHeld) for result in results) == 197
 
 
@@ -95,7 +94,7 @@ def test_a_burst_on_two_gateways_waits_for_what_the_others_hold_and_is_all_serve
     async def crowd() -> None:
         async with two_gateways(tmp_path) as gateways:
             await asyncio.gather(*(serve(gateway) for _ in range(10) for gateway in gateways))
-            assert [gateway.treasury.held_nanos() for gateway in gateways] == [0, 0]
+            assert [gateway.lease_manager.held_nanos() for gateway in gateways] == [0, 0]
 
     asyncio.run(crowd())
 
@@ -124,7 +123,7 @@ def test_a_hard_limit_is_not_passed_by_two_gateways_at_once(tmp_path: Path, peri
             holds = [
                 (gateways[place % 2].journal.gateway_id, result.charge(WORST))
                 for place, result in enumerate(results)
-                if isinstance(result, Hold)
+                if isinstance(result, BudgetReservation)
             ]
             assert sum(isinstance(result, MoneyHeld) for result in results) == 200 - len(holds)
             await asyncio.get_running_loop().run_in_executor(None, book, holds)
@@ -148,7 +147,7 @@ def test_a_hard_limit_is_not_passed_by_two_gateways_at_once(tmp_path: Path, peri
         connections.close_all()
 
     held, refused = asyncio.run(crowd())
-    assert (held, {type(one) for one in refused}) == (3, {BudgetRefused})
+    assert (held, {type(one) for one in refused}) == (3, {BudgetExceeded})
     assert {(one.budget_id, one.limit_nanos) for one in refused} == {(name, 4 * WORST)}
     assert {one.code for one in refused} == {"organization_spend_limit_exceeded"}
 

@@ -7,57 +7,57 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from serving.contract.budget import LIFETIME_STARTS_AT
-from serving.usage.demand import Demand
-from serving.usage.hold import Hold
+from serving.usage.clock import ClockReading
 from serving.usage.lease import Lease, Outbox
-from serving.usage.moment import Moment
-from serving.usage.purse import Purse
+from serving.usage.lease_balance import LeaseBalance
+from serving.usage.leases import BudgetReservation
+from serving.usage.spend_forecast import SpendForecast
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-def purse_of(*grants: int, budget_id: str = "balance:org_a", until: float = 100.0) -> Purse:
-    purse = Purse(budget_id, (LIFETIME_STARTS_AT, None), Demand(), {}, str)
-    purse.leases = [Lease(f"l{n}", budget_id, g, 0.0, until) for n, g in enumerate(grants)]
-    return purse
+def balance_of(*grants: int, budget_id: str = "balance:org_a", until: float = 100.0) -> LeaseBalance:
+    balance = LeaseBalance(budget_id, (LIFETIME_STARTS_AT, None), SpendForecast(), {}, str)
+    balance.leases = [Lease(f"l{n}", budget_id, g, 0.0, until) for n, g in enumerate(grants)]
+    return balance
 
 
-def hold_of(purse: Purse, nanos: int) -> Hold:
-    parts = purse.try_hold(nanos, 1.0)
+def hold_of(balance: LeaseBalance, nanos: int) -> BudgetReservation:
+    parts = balance.try_hold(nanos, 1.0)
     assert parts is not None
-    return Hold(nanos, ((purse, parts),), lambda: 1.0)
+    return BudgetReservation(nanos, ((balance, parts),), lambda: 1.0)
 
 
 def test_a_hold_ends_exactly_once() -> None:
-    purse = purse_of(100)
-    hold = hold_of(purse, 60)
+    balance = balance_of(100)
+    hold = hold_of(balance, 60)
     hold.charge(10)
     for end in (hold.void, lambda: hold.charge(5)):
         with pytest.raises(RuntimeError):
             end()
-    assert (purse.leases[0].charged_nanos, purse.leases[0].held_nanos) == (10, 0)
+    assert (balance.leases[0].charged_nanos, balance.leases[0].held_nanos) == (10, 0)
 
 
 def test_a_hold_spans_leases_and_its_charge_takes_the_first_first() -> None:
-    purse = purse_of(50, 50)
-    charges = hold_of(purse, 80).charge(60)
+    balance = balance_of(50, 50)
+    charges = hold_of(balance, 80).charge(60)
     assert [(one.lease_id, one.charged_nanos) for one in charges] == [("l0", 50), ("l1", 10)]
-    assert purse.spendable(1.0) == 40
+    assert balance.spendable(1.0) == 40
 
 
 def test_more_than_was_held_is_charged_too() -> None:
-    purse = purse_of(50)
-    [charge] = hold_of(purse, 30).charge(70)
+    balance = balance_of(50)
+    [charge] = hold_of(balance, 30).charge(70)
     assert charge.charged_nanos == 70
-    assert (purse.spendable(1.0), purse.held_nanos) == (0, 0)
+    assert (balance.spendable(1.0), balance.held_nanos) == (0, 0)
 
 
 def test_a_charge_that_could_not_be_made_durable_is_undone() -> None:
-    purse = purse_of(50)
-    hold = hold_of(purse, 30)
+    balance = balance_of(50)
+    hold = hold_of(balance, 30)
     hold.charge(20)
     hold.revoke()
-    assert (purse.spendable(1.0), purse.leases[0].unacknowledged) == (50, 0)
+    assert (balance.spendable(1.0), balance.leases[0].unacknowledged) == (50, 0)
 
 
 class Spending(RuleBasedStateMachine):
@@ -67,32 +67,34 @@ class Spending(RuleBasedStateMachine):
     def begin(self) -> None:
         self.now = 0.0
         self.outbox: Outbox = {}
-        self.purses = [self.new_purse("balance:org_a"), self.new_purse("limit:org_a")]
-        self.holds: list[Hold] = []
+        self.balances = [self.new_balance("balance:org_a"), self.new_balance("limit:org_a")]
+        self.holds: list[BudgetReservation] = []
         self.charged = 0
         self.leases: list[Lease] = []
 
-    def new_purse(self, budget_id: str) -> Purse:
-        return Purse(budget_id, (LIFETIME_STARTS_AT, None), Demand(), self.outbox, str)
+    def new_balance(self, budget_id: str) -> LeaseBalance:
+        return LeaseBalance(
+            budget_id, (LIFETIME_STARTS_AT, None), SpendForecast(), self.outbox, str
+        )
 
     @rule(which=st.integers(0, 1), nanos=st.integers(0, 1_000), seconds=st.integers(1, 900))
     def grant(self, which: int, nanos: int, seconds: int) -> None:
-        purse, name = self.purses[which], f"l{len(self.leases)}"
-        lease = Lease(name, purse.budget_id, nanos, self.now, self.now + seconds)
-        purse.leases.append(lease)
+        balance, name = self.balances[which], f"l{len(self.leases)}"
+        lease = Lease(name, balance.budget_id, nanos, self.now, self.now + seconds)
+        balance.leases.append(lease)
         self.leases.append(lease)
 
     @rule(nanos=st.integers(0, 800))
     def hold(self, nanos: int) -> None:
-        could = all(purse.spendable(self.now) >= nanos for purse in self.purses)
-        taken = [(purse, purse.try_hold(nanos, self.now)) for purse in self.purses]
-        for purse, parts in taken:
+        could = all(balance.spendable(self.now) >= nanos for balance in self.balances)
+        taken = [(balance, balance.try_hold(nanos, self.now)) for balance in self.balances]
+        for balance, parts in taken:
             if parts is not None and not could:
-                purse.release(parts)
+                balance.release(parts)
         assert could == all(parts is not None for _, parts in taken)
         if could:
-            held = tuple((purse, parts) for purse, parts in taken if parts is not None)
-            self.holds.append(Hold(nanos, held, lambda: self.now))
+            held = tuple((balance, parts) for balance, parts in taken if parts is not None)
+            self.holds.append(BudgetReservation(nanos, held, lambda: self.now))
 
     @rule(at=st.integers(0, 100), share=st.integers(0, 100), ending=st.sampled_from("cvr"))
     def end(self, at: int, share: int, ending: str) -> None:
@@ -111,8 +113,8 @@ class Spending(RuleBasedStateMachine):
     @rule(seconds=st.integers(1, 700))
     def wait(self, seconds: int) -> None:
         self.now += seconds
-        for purse in self.purses:
-            purse.look(Moment(self.now, NOW))
+        for balance in self.balances:
+            balance.look(ClockReading(self.now, NOW))
 
     @rule(at=st.integers(0, 100), lost=st.booleans())
     def recall_or_lose(self, at: int, lost: bool) -> None:
@@ -139,14 +141,14 @@ class Spending(RuleBasedStateMachine):
         for lease in self.leases:
             assert 0 <= lease.charged_nanos + lease.held_nanos <= lease.granted_nanos
             assert lease.held_nanos >= 0
-        for purse in self.purses:
-            assert purse.held_nanos == sum(hold.nanos for hold in self.holds)
+        for balance in self.balances:
+            assert balance.held_nanos == sum(hold.nanos for hold in self.holds)
 
     def teardown(self) -> None:
         for hold in self.holds:
             hold.void()
         assert sum(lease.held_nanos for lease in self.leases) == 0
-        assert all(purse.held_nanos == 0 for purse in self.purses)
+        assert all(balance.held_nanos == 0 for balance in self.balances)
         assert sum(lease.charged_nanos for lease in self.leases) == self.charged
 
 

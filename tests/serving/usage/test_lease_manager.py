@@ -8,11 +8,16 @@ from pathlib import Path
 import pytest
 
 from serving.contract.budget import balance_budget_id, limit_budget_id
-from serving.usage import purse, treasury
-from serving.usage.hold import Hold
-from serving.usage.treasury import BillingUnreachable, BudgetRefused, MoneyHeld, MoneyRecalled
+from serving.usage import lease_balance, leases
+from serving.usage.leases import (
+    BillingUnreachable,
+    BudgetExceeded,
+    BudgetReservation,
+    LeasesRecalled,
+    MoneyHeld,
+)
+from tests.fixtures.balances import BALANCE, CENT, LIMIT, Clocks, Money, open_money
 from tests.fixtures.fake_billing import FakeBilling
-from tests.fixtures.purses import BALANCE, CENT, LIMIT, Clocks, Money, open_money
 from tests.fixtures.waiting import eventually
 
 KEY = limit_budget_id("key_a")
@@ -48,7 +53,7 @@ async def test_money_for_three_admits_three_of_two_hundred_on_two_gateways(
     billing.limits = {BALANCE: 3 * WORST, LIMIT: 100 * CENT}
     tries = [gateway.hold(WORST, BALANCE, LIMIT) for _ in range(100) for gateway in (money, other)]
     results = await asyncio.gather(*tries, return_exceptions=True)
-    holds = [result for result in results if isinstance(result, Hold)]
+    holds = [result for result in results if isinstance(result, BudgetReservation)]
     assert (len(holds), count(results, MoneyHeld)) == (3, 197)
     for hold in holds:
         hold.charge(WORST)
@@ -61,7 +66,7 @@ async def test_money_for_three_admits_three_of_two_hundred_on_two_gateways(
         for gateway in (money, other)
     ]
     results = await asyncio.gather(*tries, return_exceptions=True)
-    refused = [result for result in results if isinstance(result, BudgetRefused)]
+    refused = [result for result in results if isinstance(result, BudgetExceeded)]
     assert len(refused) == 200
     assert {(one.code, one.available_nanos) for one in refused} == {("credit_balance_exhausted", 0)}
     assert (money.polls_at_once_max, other.polls_at_once_max) == (1, 1)
@@ -73,7 +78,7 @@ async def test_many_who_wait_for_money_that_is_scarce_are_served_in_few_calls(
     billing.limits[BALANCE] = 150 * WORST
     tries = [money.hold(WORST) for _ in range(200)]
     results = await asyncio.gather(*tries, return_exceptions=True)
-    assert (count(results, Hold), count(results, MoneyHeld)) == (150, 50)
+    assert (count(results, BudgetReservation), count(results, MoneyHeld)) == (150, 50)
     assert sum(len(request.asks) for request in billing.requests) <= 60
 
 
@@ -88,7 +93,7 @@ async def test_a_burst_that_could_cost_more_than_there_is_waits_its_turn_and_is_
         gateway.poll.acknowledged(hold.charge(WORST // 50))
 
     await asyncio.gather(*(serve(gateway) for _ in range(50) for gateway in (money, other)))
-    assert money.treasury.held_nanos() == other.treasury.held_nanos() == 0
+    assert money.lease_manager.held_nanos() == other.lease_manager.held_nanos() == 0
     assert sum(len(request.asks) for request in billing.requests) <= 400
 
 
@@ -97,15 +102,17 @@ async def test_what_could_never_come_back_is_not_waited_for(
 ) -> None:
     billing.limits[BALANCE] = 1_000
     held = await money.hold(600)
-    with pytest.raises(BudgetRefused) as refused:
+    with pytest.raises(BudgetExceeded) as refused:
         await money.hold(1_001, patience_seconds=60)
     assert (refused.value.available_nanos, refused.value.held_nanos) == (400, 600)
     with pytest.raises(MoneyHeld):
         await money.hold(700)
     waiting = asyncio.create_task(money.hold(700, patience_seconds=60))
-    await eventually(lambda: any(purse.has_waiters for purse in money.treasury.all_purses()))
+    await eventually(
+        lambda: any(balance.has_waiters for balance in money.lease_manager.all_balances())
+    )
     held.charge(400)
-    with pytest.raises(BudgetRefused) as refused:
+    with pytest.raises(BudgetExceeded) as refused:
         await waiting
     assert refused.value.available_nanos == 600
 
@@ -120,16 +127,16 @@ async def test_a_hold_that_shrinks_serves_who_waits(billing: FakeBilling, money:
     held.shrink(200)
     (await asyncio.wait_for(waiting, 60)).void()
     assert {charge.charged_nanos for charge in held.charge(200)} == {200}
-    assert money.treasury.held_nanos() == 0
+    assert money.lease_manager.held_nanos() == 0
 
 
 async def test_only_so_many_of_an_organization_wait_for_what_its_others_hold(
     billing: FakeBilling, money: Money, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each looks again and again, on everybody's loop: 20,000 held it for 0.7 s at a time."""
-    monkeypatch.setattr(treasury, "WAITING_MAX", 3)
+    monkeypatch.setattr(leases, "WAITING_MAX", 3)
     # Who comes last hears at once that it is held, and asks nobody.
-    monkeypatch.setattr(purse, "REFUSAL_SECONDS", 60.0)
+    monkeypatch.setattr(lease_balance, "REFUSAL_SECONDS", 60.0)
     others = balance_budget_id("org_b")
     billing.limits |= {BALANCE: 1_000, KEY: 500, others: 1_000}
     held = [await money.hold(900), await money.hold(900, others)]
@@ -137,7 +144,7 @@ async def test_only_so_many_of_an_organization_wait_for_what_its_others_hold(
         asyncio.create_task(money.hold(400, *budgets, patience_seconds=60))
         for budgets in ((BALANCE,), (BALANCE, KEY), (BALANCE,), (others,))
     ]
-    await asyncio.sleep(1.5 * treasury.LOOK_AGAIN_SECONDS)  # they look again, and keep their place
+    await asyncio.sleep(1.5 * leases.LOOK_AGAIN_SECONDS)  # they look again, and keep their place
     assert not any(one.done() for one in tries)
     async with asyncio.timeout(60):
         with pytest.raises(MoneyHeld):
@@ -147,7 +154,7 @@ async def test_only_so_many_of_an_organization_wait_for_what_its_others_hold(
     for one in asyncio.as_completed([*tries[:2], tries[3]]):
         (await one).void()
     (await tries[2]).void()
-    assert not money.treasury._waiting
+    assert not money.lease_manager._waiting
 
 
 async def test_nobody_waits_for_money_whose_client_left_nor_when_the_gateway_ends(
@@ -164,11 +171,11 @@ async def test_nobody_waits_for_money_whose_client_left_nor_when_the_gateway_end
     with pytest.raises(MoneyHeld):
         await tries[0]
     assert not tries[1].done()
-    money.treasury.end_waits()
+    money.lease_manager.end_waits()
     with pytest.raises(MoneyHeld):
         await tries[1]
     held.void()
-    assert not any(purse.has_waiters for purse in money.treasury.all_purses())
+    assert not any(balance.has_waiters for balance in money.lease_manager.all_balances())
 
 
 async def test_money_that_lies_idle_in_another_gateway_is_called_back(
@@ -182,7 +189,7 @@ async def test_money_that_lies_idle_in_another_gateway_is_called_back(
 async def test_money_that_does_not_come_back_in_time_is_no_lack_of_credit(
     billing: FakeBilling, other: Money, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(treasury, "LOOK_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(leases, "LOOK_AGAIN_SECONDS", 0.01)
     billing.limits[BALANCE] = 5 * CENT
     (await other.hold(5 * CENT)).void()
     other.is_down = True
@@ -191,15 +198,15 @@ async def test_money_that_does_not_come_back_in_time_is_no_lack_of_credit(
         waiting = asyncio.create_task(money.hold(5 * CENT))
 
         def is_called_back() -> bool:
-            purses = money.treasury.all_purses()
-            return any(one.refuses(5 * CENT, clocks.seconds) for one in purses)
+            balances = money.lease_manager.all_balances()
+            return any(one.refuses(5 * CENT, clocks.seconds) for one in balances)
 
         await eventually(is_called_back)
         for _ in range(2):
             await asyncio.sleep(0)  # it hears of it too
         assert not waiting.done()
-        clocks.pass_(treasury.WAIT_SECONDS)
-        with pytest.raises(MoneyRecalled):
+        clocks.pass_(leases.WAIT_SECONDS)
+        with pytest.raises(LeasesRecalled):
             await waiting
 
 
@@ -207,10 +214,10 @@ async def test_every_budget_of_the_chain_must_agree_or_none_is_held(
     billing: FakeBilling, money: Money
 ) -> None:
     billing.limits[KEY] = 5
-    with pytest.raises(BudgetRefused) as refused:
+    with pytest.raises(BudgetExceeded) as refused:
         await money.hold(1_000, BALANCE, LIMIT, KEY)
     assert (refused.value.code, refused.value.available_nanos) == ("key_budget_exceeded", 5)
-    assert money.treasury.held_nanos() == 0
+    assert money.lease_manager.held_nanos() == 0
     hold = await money.hold(5, BALANCE, KEY)
     assert {charge.budget_id for charge in hold.charge(4)} == {BALANCE, KEY}
 
@@ -218,10 +225,10 @@ async def test_every_budget_of_the_chain_must_agree_or_none_is_held(
 async def test_what_is_left_is_said_with_what_lies_here(billing: FakeBilling, money: Money) -> None:
     billing.limits[BALANCE] = 1_000
     (await money.hold(600)).charge(600)
-    with pytest.raises(BudgetRefused) as refused:
+    with pytest.raises(BudgetExceeded) as refused:
         await money.hold(700)
     assert refused.value.available_nanos == 400
-    with pytest.raises(BudgetRefused) as refused:
+    with pytest.raises(BudgetExceeded) as refused:
         await money.hold(1_100)
     assert refused.value.available_nanos == 400
 
@@ -229,13 +236,13 @@ async def test_what_is_left_is_said_with_what_lies_here(billing: FakeBilling, mo
 async def test_a_refusal_is_believed_for_as_much_and_more_but_not_for_less(
     billing: FakeBilling, money: Money, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purse, "REFUSAL_SECONDS", 60.0)
+    monkeypatch.setattr(lease_balance, "REFUSAL_SECONDS", 60.0)
     billing.limits[BALANCE] = 500
-    with pytest.raises(BudgetRefused):
+    with pytest.raises(BudgetExceeded):
         await money.hold(501)
     asked = len(billing.requests)
     for nanos in (501, 10_000):
-        with pytest.raises(BudgetRefused):
+        with pytest.raises(BudgetExceeded):
             await money.hold(nanos)
     assert len(billing.requests) == asked
     (await money.hold(500)).void()
@@ -300,7 +307,7 @@ async def test_an_ask_keeps_its_id_until_it_is_answered(billing: FakeBilling, mo
 async def test_billing_that_does_not_answer_is_not_called_a_lack_of_money(
     money: Money, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(treasury, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(leases, "WAIT_SECONDS", 0.2)
     money.is_down = True
     with pytest.raises(BillingUnreachable):
         await money.hold(WORST)
@@ -312,8 +319,8 @@ async def test_cancelling_while_waiting_for_money_holds_nothing(money: Money) ->
     await asyncio.sleep(0.02)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    assert money.treasury.held_nanos() == 0
-    assert not any(purse.has_waiters for purse in money.treasury.all_purses())
+    assert money.lease_manager.held_nanos() == 0
+    assert not any(balance.has_waiters for balance in money.lease_manager.all_balances())
 
 
 async def test_most_requests_wait_for_nothing(billing: FakeBilling, money: Money) -> None:

@@ -10,7 +10,7 @@ IDLE_SECONDS = 300.0
 """A budget that nobody held on for this long is idle: its leases run out and go back."""
 
 
-class Demand:
+class SpendForecast:
     """Nanos charged in the last minute, and the most that was held in the last minutes.
 
     `now` is monotonic seconds throughout; charges are kept per five seconds, holds per half of

@@ -1,8 +1,8 @@
-"""The poll: asks and returns to billing, answers and recalls back, one call at a time."""
+"""Leases asked for and returned: one call of billing at a time, answers and recalls back."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, islice
@@ -23,32 +23,116 @@ from serving.contract.lease import (
     LeaseReturn,
 )
 from serving.contract.usage import LeaseCharge
+from serving.internal_http import InternalCallError, InternalHttpClient
+from serving.usage.clock import ClockReading
+from serving.usage.control_api import DatabaseIdentityCheck
 from serving.usage.journal import Journal
-from serving.usage.lease import KnownLease, Lease, LeaseTerms, ReturnReason, is_clock_set_back
-from serving.usage.lineage import Lineage
-from serving.usage.moment import Moment
-from serving.usage.outbox import Returns
-from serving.usage.purse import Purse
-from serving.usage.treasury import BillingUnreachable, Treasury
-from serving.usage.writer import JournalUnavailable
+from serving.usage.journal_writer import JournalUnavailable
+from serving.usage.lease import (
+    JournaledLease,
+    Lease,
+    LeaseTerms,
+    Outbox,
+    ReturnReason,
+    is_clock_set_back,
+)
+from serving.usage.lease_balance import LeaseBalance
+from serving.usage.leases import BillingUnreachable, LeaseManager
 
 log = structlog.get_logger(__name__)
+
+
+RETRY_SECONDS = 0.5
+RETRY_MAX_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class ReturnBackoff:
+    """How often billing left a return out of its answer, and when it is sent again."""
+
+    tries: int
+    until: float
+
+
+class LeaseReturnQueue:
+    """Serves the outbox that stopped leases put themselves into. `now` is monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.outbox: Outbox = {}
+        self._waits: dict[str, ReturnBackoff] = {}
+
+    def page(self, now: float, limit: int) -> list[LeaseReturn]:
+        """Return what billing should be told now, at most `limit`."""
+        page: list[LeaseReturn] = []
+        for lease_id in list(islice(self._due(now), limit)):
+            back = self.outbox[lease_id].due_return()
+            if back is None:
+                self._leave(lease_id)
+            else:
+                page.append(back)
+        return page
+
+    def take(self, back: LeaseReturn) -> None:
+        """Hear that billing took a return."""
+        lease = self.outbox.get(back.lease_id)
+        if lease is None:
+            return
+        lease.kept_nanos = back.keep_nanos
+        self._waits.pop(back.lease_id, None)
+        if back.closed or lease.due_return() is None:
+            self._leave(back.lease_id)
+
+    def put_off(self, back: LeaseReturn, now: float) -> None:
+        """Hear that billing left a return out of its answer: it goes to the end of the line, and
+        waits longer each time."""
+        lease = self.outbox.pop(back.lease_id, None)
+        if lease is None:
+            return
+        self.outbox[back.lease_id] = lease
+        wait = self._waits.setdefault(back.lease_id, ReturnBackoff(0, now))
+        wait.until = now + min(RETRY_MAX_SECONDS, RETRY_SECONDS * 2 ** min(wait.tries, 10))
+        wait.tries += 1
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.outbox.clear()
+        self._waits.clear()
+
+    def _due(self, now: float) -> Iterator[str]:
+        waits = self._waits
+        if not waits:
+            return iter(self.outbox)
+        return (id_ for id_ in self.outbox if id_ not in waits or waits[id_].until <= now)
+
+    def _leave(self, lease_id: str) -> None:
+        del self.outbox[lease_id]
+        self._waits.pop(lease_id, None)
+
 
 Exchange = Callable[[LeaseRequest], Awaitable[LeaseReply]]
 """One call to billing. Raises BillingUnreachable."""
 
+LEASE_SECONDS = 2.0
 POLL_SECONDS = 0.5
 """Recalls are heard of within this; the contract asks for at least one poll a second."""
 BACKOFF_SECONDS = 0.5
 AHEAD_OF_PERIOD_SECONDS = 900.0
 """How long before a period begins its leases are asked for."""
 LOOKS_MAX = 500
-"""How many purses are looked at before one call: a look takes some microseconds."""
+"""How many balances are looked at before one call: a look takes some microseconds."""
 PAGE_MIN = 50
 
 
+async def exchange_leases(api: InternalHttpClient, request: LeaseRequest) -> LeaseReply:
+    """Exchange asks and returns for answers and recalls. Raises BillingUnreachable."""
+    try:
+        return await api.post("leases", request, LeaseReply, LEASE_SECONDS)
+    except InternalCallError as error:
+        raise BillingUnreachable(str(error)) from error
+
+
 @dataclass(slots=True)
-class PollCounts:
+class LeaseSyncStats:
     """What a metric should show of the poll."""
 
     answers: int = 0
@@ -56,8 +140,8 @@ class PollCounts:
     failures: int = 0
 
 
-class Poll:
-    """Keeps the purses of a treasury filled, and gives back what they need no more.
+class LeaseSync:
+    """Keeps the balances of a lease_manager filled, and gives back what they need no more.
 
     `leases` are all that billing counts as ours, those of a previous life included.
     """
@@ -65,21 +149,21 @@ class Poll:
     def __init__(
         self,
         exchange: Exchange,
-        treasury: Treasury,
-        returns: Returns,
+        lease_manager: LeaseManager,
+        returns: LeaseReturnQueue,
         journal: Journal,
-        lineage: Lineage,
+        lineage: DatabaseIdentityCheck,
     ) -> None:
         self.leases: dict[str, Lease] = {}
-        self.counts = PollCounts()
+        self.counts = LeaseSyncStats()
         self._exchange = exchange
-        self._treasury = treasury
+        self._lease_manager = lease_manager
         self._returns = returns
         self._journal = journal
         self._lineage = lineage
-        self._open: dict[str, Purse] = {}
-        """Purses with an ask that is not answered, by ask, in the order of their turn."""
-        self._turn: list[Purse] = []
+        self._open: dict[str, LeaseBalance] = {}
+        """Balances with an ask that is not answered, by ask, in the order of their turn."""
+        self._turn: list[LeaseBalance] = []
         self._has_more = False
         self._share = 1.0
         """The part of a whole page that billing answered in time."""
@@ -88,11 +172,11 @@ class Poll:
         self._is_closing = False
         lineage.on_change(self.abandon_all)
 
-    def adopt(self, recovered: Iterable[KnownLease], *, goes_on: bool = True) -> None:
+    def adopt(self, recovered: Iterable[JournaledLease], *, goes_on: bool = True) -> None:
         """Take over the leases of an earlier process. Those in force by their terms go on, less the
         worst case of what was under way; the others admit nothing and go back. So do all where
         another gateway takes them over (not `goes_on`)."""
-        now, recovered = self._treasury.now(), list(recovered)
+        now, recovered = self._lease_manager.now(), list(recovered)
         is_set_back = is_clock_set_back(recovered, self._journal.latest_at, now)
         returned = Counter[ReturnReason]()
         for known in recovered:
@@ -125,12 +209,12 @@ class Poll:
                 self._journal.note_clock(now)
             log.info("leases_recovered", adopted=adopted, returned=dict(returned))
 
-    def _go_on_with(self, lease: Lease, terms: LeaseTerms, now: Moment) -> None:
+    def _go_on_with(self, lease: Lease, terms: LeaseTerms, now: ClockReading) -> None:
         lease.granted_nanos -= terms.lost_nanos
         lease.admits_from = terms.on_monotonic(terms.admits_from, now)
         lease.admits_until = terms.on_monotonic(terms.admits_until, now)
         period_at = datetime.fromtimestamp(terms.period_at, UTC)
-        self._treasury.purse(lease.budget_id, period_at).leases.append(lease)
+        self._lease_manager.balance(lease.budget_id, period_at).leases.append(lease)
 
     def acknowledged(self, charges: Iterable[LeaseCharge]) -> None:
         """Hear that billing has booked these charges."""
@@ -155,8 +239,8 @@ class Poll:
         on, and their events still name what they charged."""
         for lease in self.leases.values():
             lease.abandon()
-        for purse in self._treasury.all_purses():
-            purse.leases.clear()
+        for balance in self._lease_manager.all_balances():
+            balance.leases.clear()
         self._journal.forget_leases(list(self.leases))
         self._returns.clear()
         self.leases.clear()
@@ -171,18 +255,20 @@ class Poll:
                 await asyncio.sleep(BACKOFF_SECONDS)
             try:
                 async with asyncio.timeout(self._pause_seconds()):
-                    await self._treasury.short.wait()
+                    await self._lease_manager.short.wait()
             except TimeoutError:
                 continue
 
     async def once(self) -> None:
         """Send one page of what is due, and take its answers in. Raises BillingUnreachable."""
         async with self._one_at_a_time:
-            self._treasury.short.clear()
-            request = self._request(self._treasury.now())
+            self._lease_manager.short.clear()
+            request = self._request(self._lease_manager.now())
             if request is not None:
                 request = await self._ended_on_disk(request)
-                self._take_in(request, await self._call(request), self._treasury.now().monotonic)
+                self._take_in(
+                    request, await self._call(request), self._lease_manager.now().monotonic
+                )
 
     async def _call(self, request: LeaseRequest) -> LeaseReply:
         try:
@@ -229,7 +315,7 @@ class Poll:
                 lease.stop(self._returns.outbox)
             await self.once()
 
-    def _request(self, now: Moment) -> LeaseRequest | None:
+    def _request(self, now: ClockReading) -> LeaseRequest | None:
         """Return the next page; None when there is nothing to say and nothing to hear."""
         has_more = not self._is_closing and self._look(now)
         asks_max, returns_max = self._at_most(ASKS_MAX), self._at_most(RETURNS_MAX)
@@ -251,49 +337,53 @@ class Poll:
         )
 
     def _empty_request(self) -> LeaseRequest:
-        sent_at = self._treasury.now().wall
+        sent_at = self._lease_manager.now().wall
         return LeaseRequest(self._journal.gateway_id, sent_at, self._lineage.known)
 
-    def _look(self, now: Moment) -> bool:
-        """Open the asks that are due; return whether requests wait on purses not looked at."""
-        treasury = self._treasury
-        has_more = len(treasury.wanted) > LOOKS_MAX
-        purses = dict.fromkeys(islice(chain(treasury.wanted, treasury.used), LOOKS_MAX))
-        purses |= dict.fromkeys(self._next_in_turn(LOOKS_MAX - len(purses)))
-        for purse in purses:
-            treasury.used.pop(purse, None)
-            treasury.wanted.pop(purse, None)
-            ask = purse.look(now)
+    def _look(self, now: ClockReading) -> bool:
+        """Open the asks that are due; return whether requests wait on balances not looked at."""
+        lease_manager = self._lease_manager
+        has_more = len(lease_manager.wanted) > LOOKS_MAX
+        balances = dict.fromkeys(islice(chain(lease_manager.wanted, lease_manager.used), LOOKS_MAX))
+        balances |= dict.fromkeys(self._next_in_turn(LOOKS_MAX - len(balances)))
+        for balance in balances:
+            lease_manager.used.pop(balance, None)
+            lease_manager.wanted.pop(balance, None)
+            ask = balance.look(now)
             if ask is not None:
-                self._open[ask.ask_id] = purse
-            if purse.has_waiters:
-                treasury.wanted[purse] = None
-            elif purse.is_done(now):
-                treasury.drop(purse)
+                self._open[ask.ask_id] = balance
+            if balance.has_waiters:
+                lease_manager.wanted[balance] = None
+            elif balance.is_done(now):
+                lease_manager.drop(balance)
             else:
-                self._begin_next_period(purse, now)
+                self._begin_next_period(balance, now)
         return has_more
 
-    def _next_in_turn(self, limit: int) -> list[Purse]:
-        """Return purses that nobody used: their leases come to an end too."""
+    def _next_in_turn(self, limit: int) -> list[LeaseBalance]:
+        """Return balances that nobody used: their leases come to an end too."""
         if not self._turn:
-            self._turn = list(self._treasury.all_purses())
+            self._turn = list(self._lease_manager.all_balances())
         seen, self._turn = self._turn[:limit], self._turn[limit:]
-        return [purse for purse in seen if purse in self._treasury.purses_of(purse.budget_id)]
+        return [
+            balance
+            for balance in seen
+            if balance in self._lease_manager.balances_of(balance.budget_id)
+        ]
 
-    def _begin_next_period(self, purse: Purse, now: Moment) -> None:
-        """Make the purse of the coming period, so that its first lease is here before it begins."""
-        ends_at = purse.ends_at
-        if ends_at is None or purse.demand.is_idle(now.monotonic):
+    def _begin_next_period(self, balance: LeaseBalance, now: ClockReading) -> None:
+        """Make the balance of the coming period, so that its first lease is here before that."""
+        ends_at = balance.ends_at
+        if ends_at is None or balance.demand.is_idle(now.monotonic):
             return
         if 0 < (ends_at - now.wall).total_seconds() <= AHEAD_OF_PERIOD_SECONDS:
-            self._treasury.used[self._treasury.purse(purse.budget_id, ends_at)] = None
+            self._lease_manager.used[self._lease_manager.balance(balance.budget_id, ends_at)] = None
 
     def _asks(self, now: float) -> list[LeaseAsk]:
         """Return the open asks whose turn it is: those that requests wait for come first."""
-        ready = [purse for purse in self._open.values() if purse.ask_after <= now]
-        ready.sort(key=lambda purse: not purse.has_waiters)
-        return [purse.ask for purse in ready if purse.ask is not None]
+        ready = [balance for balance in self._open.values() if balance.ask_after <= now]
+        ready.sort(key=lambda balance: not balance.has_waiters)
+        return [balance.ask for balance in ready if balance.ask is not None]
 
     def _at_most(self, page_max: int) -> int:
         return max(PAGE_MIN, int(page_max * self._share))
@@ -302,31 +392,31 @@ class Poll:
         """Take in what was answered; the rest goes to the end of its line."""
         self._lineage.hear(reply.lineage)
         for ask in request.asks:
-            purse = self._open[ask.ask_id] = self._open.pop(ask.ask_id)
-            purse.put_off(now)
+            balance = self._open[ask.ask_id] = self._open.pop(ask.ask_id)
+            balance.put_off(now)
         for answer in reply.answers:
             self._hear(answer, now)
         self._take_back(request.returns, set(reply.returned), now)
         self._recall(reply.recalls, {back.lease_id for back in request.returns}, now)
         if self._has_more:
-            self._treasury.short.set()
+            self._lease_manager.short.set()
 
     def _hear(self, answer: Answer, now: float) -> None:
-        purse = self._open.get(answer.ask_id)
-        if purse is None:
+        balance = self._open.get(answer.ask_id)
+        if balance is None:
             return
         if isinstance(answer, LeaseDeferral):
             self.counts.deferred += 1
-            purse.defer()
+            balance.defer()
             return
         del self._open[answer.ask_id]
         if isinstance(answer, LeaseDenial):
-            purse.believe(answer, now)
+            balance.believe(answer, now)
         else:
-            self._accept(purse, answer, now)
+            self._accept(balance, answer, now)
 
-    def _accept(self, purse: Purse, answer: LeaseGrant, now: float) -> None:
-        lease = purse.accept(answer, now)
+    def _accept(self, balance: LeaseBalance, answer: LeaseGrant, now: float) -> None:
+        lease = balance.accept(answer, now)
         self.leases[lease.lease_id] = lease
         self._note(lease, answer)
         if lease.is_stopped:
@@ -335,10 +425,10 @@ class Poll:
             # Waking would only make the waiters ask again at once, until all money is leased.
             log.error("lease_expired_when_granted", lease_id=lease.lease_id)
         else:
-            purse.wake()
+            balance.wake()
 
     def _note(self, lease: Lease, answer: LeaseGrant) -> None:
-        now, terms = self._treasury.now(), None
+        now, terms = self._lease_manager.now(), None
         if not lease.is_stopped:
             terms = LeaseTerms(
                 self._lineage.known,
@@ -375,14 +465,14 @@ class Poll:
     def _give_back(self, lease: Lease, now: float) -> None:
         """Return at once what a recalled lease has left."""
         lease.stop(self._returns.outbox)
-        for purse in self._treasury.purses_of(lease.budget_id):
-            if lease in purse.leases:
-                purse.note_recall(lease, now)
-        self._treasury.short.set()
+        for balance in self._lease_manager.balances_of(lease.budget_id):
+            if lease in balance.leases:
+                balance.note_recall(lease, now)
+        self._lease_manager.short.set()
 
     def _pause_seconds(self) -> float:
         """Return how long nothing is to be said, at most until news are due."""
-        now = self._treasury.now().monotonic
-        purses = chain(self._open.values(), self._treasury.wanted)
-        waits = [purse.ask_after - now for purse in purses if purse.ask_after > now]
+        now = self._lease_manager.now().monotonic
+        balances = chain(self._open.values(), self._lease_manager.wanted)
+        waits = [balance.ask_after - now for balance in balances if balance.ask_after > now]
         return min([POLL_SECONDS, *waits])

@@ -10,12 +10,12 @@ import msgspec
 import structlog
 
 from serving.contract.usage import EVENTS_MAX, LeaseCharge, UsageBatch, UsageReceipt
-from serving.internal_http import Backoff
+from serving.internal_http import Backoff, InternalCallError, InternalHttpClient
+from serving.usage.clock import wall_clock
+from serving.usage.control_api import DatabaseIdentityCheck
 from serving.usage.journal import Journal
-from serving.usage.journal_file import DoneRow
-from serving.usage.lineage import Lineage
-from serving.usage.moment import wall_clock
-from serving.usage.writer import JournalUnavailable
+from serving.usage.journal_store import FinishedEvent
+from serving.usage.journal_writer import JournalUnavailable
 
 log = structlog.get_logger(__name__)
 
@@ -27,6 +27,9 @@ BACKOFF_FIRST_SECONDS = 0.2
 BACKOFF_MAX_SECONDS = 5.0
 
 
+SHIP_SECONDS = 30.0
+
+
 class ShipmentFailed(Exception):
     """Billing did not acknowledge; `too_big` when a smaller batch might pass."""
 
@@ -35,8 +38,16 @@ class ShipmentFailed(Exception):
         self.too_big = too_big
 
 
+async def ship_batch(api: InternalHttpClient, batch: UsageBatch) -> UsageReceipt:
+    """Hand a batch to billing. Raises ShipmentFailed."""
+    try:
+        return await api.post("usage-events", batch, UsageReceipt, SHIP_SECONDS)
+    except InternalCallError as error:
+        raise ShipmentFailed(str(error), too_big=error.status in (400, 413)) from error
+
+
 @dataclass(slots=True)
-class ShipmentCounts:
+class ShipperStats:
     """What a metric should show of shipping."""
 
     shipped: int = 0
@@ -46,7 +57,7 @@ class ShipmentCounts:
     failures: int = 0
 
 
-class Shipper:
+class UsageShipper:
     """Empties the journal into billing, and fills a restored database again with what was kept.
 
     `wall` is the clock that event ids are made from; events gather for `gather_seconds` before a
@@ -58,13 +69,13 @@ class Shipper:
         journal: Journal,
         send: Send,
         on_acknowledged: Callable[[list[LeaseCharge]], None],
-        lineage: Lineage,
+        lineage: DatabaseIdentityCheck,
         *,
         wall: Callable[[], datetime] = wall_clock,
         jitter: Callable[[], float] = random.random,
         gather_seconds: float = 0.0,
     ) -> None:
-        self.counts = ShipmentCounts()
+        self.counts = ShipperStats()
         self._journal = journal
         self._send = send
         self._on_acknowledged = on_acknowledged
@@ -115,7 +126,7 @@ class Shipper:
         while self._has_stale and self._lineage.known:
             await self.ship_all()
 
-    async def _ship(self, rows: list[DoneRow]) -> None:
+    async def _ship(self, rows: list[FinishedEvent]) -> None:
         receipt = await self._hand_over([row.body for row in rows])
         await self._journal.keep(rows, receipt.lineage or self._lineage.known)
         self._on_acknowledged([charge for row in rows for charge in row.charges])

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from serving.contract.lease import LeaseReply
-from serving.usage import poll
+from serving.usage import lease_sync
 from serving.usage.journal import PUT_LEASE, Journal
-from serving.usage.treasury import BillingUnreachable
+from serving.usage.leases import BillingUnreachable
+from tests.fixtures.balances import BALANCE, CENT, Clocks, Money, open_money
 from tests.fixtures.fake_billing import FakeBilling
-from tests.fixtures.purses import BALANCE, CENT, Clocks, Money, open_money
 from tests.fixtures.waiting import eventually
 
 WORST = 500_000
@@ -130,7 +130,7 @@ async def test_an_idle_budget_is_not_renewed_and_goes_back(
         clocks.pass_(60)
         await money.poll.once()
     assert money.poll.leases == {}
-    assert list(money.treasury.all_purses()) == []
+    assert list(money.lease_manager.all_balances()) == []
     assert billing.closed == set(billing.books.leases)
     assert len(billing.books.leases) <= 3
     asked = len(billing.requests)
@@ -208,7 +208,7 @@ async def test_ten_thousand_leases_of_a_previous_life_go_back_in_one_poll(
 async def test_more_than_a_page_is_sent_page_after_page_at_once_and_only_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(poll, "POLL_SECONDS", 3_600.0)
+    monkeypatch.setattr(lease_sync, "POLL_SECONDS", 3_600.0)
     billing = FakeBilling()
     await leave_leases(tmp_path / "old", 25_000)
     async with open_money(tmp_path / "old", billing) as money:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -10,12 +11,10 @@ import pytest
 
 from serving.contract.codec import decode
 from serving.contract.usage import LeaseCharge, UsageBatch, UsageEvent, UsageReceipt
-from serving.usage.billing import Billing
-from serving.usage.clock import Clock
-from serving.usage.internal import InternalApi
+from serving.usage.clock import GatewayClock
+from serving.usage.control_api import ControlApi, DatabaseIdentityCheck
 from serving.usage.journal import Journal
-from serving.usage.lineage import Lineage
-from serving.usage.ship import ShipmentFailed, Shipper
+from serving.usage.shipper import ShipmentFailed, UsageShipper, ship_batch
 from tests.fixtures.events import event
 from tests.fixtures.fake_control import FakeControl
 from tests.fixtures.gateway import CREDENTIAL
@@ -61,9 +60,9 @@ async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
     await opened.close()
 
 
-def make_shipper(journal: Journal, send, on_acknowledged=lambda charges: None) -> Shipper:
-    lineage = Lineage(journal.lineage, journal.note_lineage)
-    return Shipper(journal, send, on_acknowledged, lineage)
+def make_shipper(journal: Journal, send, on_acknowledged=lambda charges: None) -> UsageShipper:
+    lineage = DatabaseIdentityCheck(journal.lineage, journal.note_lineage)
+    return UsageShipper(journal, send, on_acknowledged, lineage)
 
 
 async def test_rows_stay_until_acknowledged_through_outages_and_lost_answers(
@@ -206,8 +205,8 @@ async def test_many_small_batches_are_sent_again_in_few(journal: Journal) -> Non
 async def test_a_clock_that_is_ahead_keeps_its_events_until_it_is_right(journal: Journal) -> None:
     control = FakeControl()
     async with control.serving(), aiohttp.ClientSession() as session:
-        api = InternalApi(session, control.url, CREDENTIAL, Clock())
-        shipper = make_shipper(journal, Billing(api).usage_events)
+        api = ControlApi(session, control.url, CREDENTIAL, GatewayClock())
+        shipper = make_shipper(journal, partial(ship_batch, api))
         await journal.commit(event())
         shipper._wall = lambda: datetime.now(UTC) + timedelta(minutes=6)
         with pytest.raises(ShipmentFailed, match="clock_ahead"):

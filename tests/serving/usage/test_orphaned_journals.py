@@ -14,14 +14,19 @@ import pytest
 from serving.contract.environment import ConfigError
 from serving.contract.idempotency import ClaimEnding
 from serving.file_lock import FileLocked
-from serving.usage import left_credential, orphans, recover
-from serving.usage.clock import Clock
-from serving.usage.internal import InternalApi
+from serving.usage import orphaned_journals
+from serving.usage.clock import GatewayClock
+from serving.usage.control_api import ControlApi, DatabaseIdentityCheck
 from serving.usage.journal import JOURNAL, Journal
-from serving.usage.lineage import Lineage
 from serving.usage.meter import make_event
-from serving.usage.orphans import Orphans
-from serving.usage.recover import NotShipped, Unshipped, ship_folder, unshipped
+from serving.usage.orphaned_journals import (
+    NotShipped,
+    OrphanedJournals,
+    Unshipped,
+    leave_credential,
+    ship_folder,
+    unshipped,
+)
 from tests.fixtures.events import event, metered
 from tests.fixtures.fake_control import FakeControl
 from tests.fixtures.gateway import CREDENTIAL
@@ -32,8 +37,8 @@ CLAIM = ClaimEnding("org_a", "0199a000-0000-7000-8000-000000000000", is_complete
 
 @pytest.fixture
 async def control(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeControl]:
-    monkeypatch.setattr(orphans, "FIRST_SECONDS", 0.0)
-    monkeypatch.setattr(orphans, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(orphaned_journals, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(orphaned_journals, "AGAIN_SECONDS", 0.05)
     made = FakeControl()
     async with made.serving():
         yield made
@@ -52,12 +57,12 @@ async def die(folder: Path, count: int = 5) -> tuple[str, set[str]]:
     return journal.gateway_id, {lost.event_id, *(one.event_id for one in events)}
 
 
-async def ship(control: FakeControl, folders: Path) -> Orphans:
+async def ship(control: FakeControl, folders: Path) -> OrphanedJournals:
     async with aiohttp.ClientSession() as session:
-        clock = Clock()
-        api = InternalApi(session, control.url, CREDENTIAL, clock)
-        known = Lineage(control.billing.lineage, lambda _: None)
-        made = Orphans(folders, folders / "own", api, known, clock)
+        clock = GatewayClock()
+        api = ControlApi(session, control.url, CREDENTIAL, clock)
+        known = DatabaseIdentityCheck(control.billing.lineage, lambda _: None)
+        made = OrphanedJournals(folders, folders / "own", api, known, clock)
         async with asyncio.timeout(60):
             await made.run()
     return made
@@ -86,17 +91,17 @@ async def test_what_a_dead_gateway_left_is_told_by_the_credential_that_it_left(
 ) -> None:
     await die(tmp_path / "dead")
     await die(tmp_path / "of before")
-    left_credential.leave(tmp_path / "dead", CREDENTIAL)
-    left_credential.leave(tmp_path / "dead", "gateway.dead.2.mac")
-    assert (tmp_path / "dead" / left_credential.NAME).stat().st_mode & 0o777 == 0o600
+    leave_credential(tmp_path / "dead", CREDENTIAL)
+    leave_credential(tmp_path / "dead", "gateway.dead.2.mac")
+    assert (tmp_path / "dead" / CREDENTIAL).stat().st_mode & 0o777 == 0o600
     shown: set[tuple[str, str]] = set()
-    post = InternalApi.post
+    post = ControlApi.post
 
-    async def heard(self: InternalApi, name: str, *rest: Any) -> Any:
+    async def heard(self: ControlApi, name: str, *rest: Any) -> Any:
         shown.add((self._headers["authorization"], name))
         return await post(self, name, *rest)
 
-    monkeypatch.setattr(InternalApi, "post", heard)
+    monkeypatch.setattr(ControlApi, "post", heard)
     await ship(control, tmp_path)
     said = ("usage-events", "leases", "idempotency/endings")
     assert shown == {
@@ -126,7 +131,7 @@ async def test_a_folder_in_use_is_left_alone(
     def in_use(*_: object, **__: object) -> Journal:
         raise FileLocked
 
-    monkeypatch.setattr(orphans, "Journal", in_use)
+    monkeypatch.setattr(orphaned_journals, "Journal", in_use)
     assert (await ship(control, tmp_path)).shipped == 0
     assert control.billing.batches == []
 
@@ -170,7 +175,7 @@ async def test_an_operator_ships_the_folder_of_a_lost_gateway_from_anywhere(
     control: FakeControl, tmp_path: Path
 ) -> None:
     _, ids = await die(tmp_path / "lost")
-    left_credential.leave(tmp_path / "lost", CREDENTIAL)
+    leave_credential(tmp_path / "lost", CREDENTIAL)
     shutil.copytree(tmp_path / "lost", tmp_path / "copy")
     assert unshipped(tmp_path / "copy") == Unshipped(events=6, leases=1)
     assert await ship_folder(tmp_path / "copy", gone(control)) == Unshipped(events=6, leases=1)
@@ -198,6 +203,6 @@ async def test_what_keeps_a_folder_from_being_shipped_is_said(
     def in_use(*_: object, **__: object) -> Journal:
         raise FileLocked
 
-    monkeypatch.setattr(recover, "Journal", in_use)
+    monkeypatch.setattr(orphaned_journals, "Journal", in_use)
     with pytest.raises(NotShipped, match="a gateway uses"):
         await ship_folder(tmp_path / "lost", environ)

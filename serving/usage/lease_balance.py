@@ -1,4 +1,5 @@
-"""The purse of one budget in one period: its leases, who waits for money, what to ask for."""
+"""The leases of one budget in one period: what is left of them, who waits for money, what to ask
+for."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,9 +11,9 @@ import msgspec
 
 from serving.contract.lease import LeaseAsk, LeaseDenial, LeaseGrant
 from serving.contract.money import NANOS_MAX
-from serving.usage.demand import AHEAD_SECONDS, Demand
-from serving.usage.lease import Lease, Outbox, Part, Parts
-from serving.usage.moment import Moment
+from serving.usage.clock import ClockReading
+from serving.usage.lease import Lease, LeasePortion, Outbox, Parts
+from serving.usage.spend_forecast import AHEAD_SECONDS, SpendForecast
 
 WANT_NANOS_MIN = 10_000_000
 """One cent: the least a gateway asks ahead while a budget is in use."""
@@ -36,7 +37,7 @@ TICK = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class LeaseRefusal:
     """Billing said no to a shortfall of `need_nanos`; believed until `until`. `held_nanos` may yet
     come back from requests under way in other gateways."""
 
@@ -49,15 +50,15 @@ class Refusal:
     held_nanos: int = 0
 
 
-class Purse:
+class LeaseBalance:
     """Money of one budget and period in this gateway. `now` is monotonic seconds, except where
-    it is a `Moment` of both clocks."""
+    it is a `ClockReading` of both clocks."""
 
     def __init__(
         self,
         budget_id: str,
         period: tuple[datetime, datetime | None],
-        demand: Demand,
+        demand: SpendForecast,
         outbox: Outbox,
         new_id: Callable[[], str],
     ) -> None:
@@ -69,8 +70,8 @@ class Purse:
         self.ask_after = 0.0
         """When the open or next ask may be sent, once billing has answered one without money."""
         self.held_nanos = 0
-        self._asked = Moment(0.0, self.starts_at)
-        self._refusal: Refusal | None = None
+        self._asked = ClockReading(0.0, self.starts_at)
+        self._refusal: LeaseRefusal | None = None
         self._scarce_until = 0.0
         self._want_max = NANOS_MAX
         """Of asks while money is scarce."""
@@ -86,21 +87,21 @@ class Purse:
         """Return what new requests could hold."""
         return sum(lease.spendable(now) for lease in self.leases)
 
-    def is_done(self, now: Moment) -> bool:
+    def is_done(self, now: ClockReading) -> bool:
         """Whether nobody wants anything of it: no lease, ask, waiter, hold or recent use."""
         wanted = self.leases or self.ask or self._needs or self.held_nanos
         return not wanted and (self._is_over(now.wall) or self.demand.is_idle(now.monotonic))
 
     def try_hold(self, nanos: int, now: float) -> Parts | None:
         """Hold `nanos` over as few leases as it takes, or nothing and None."""
-        parts: list[Part] = []
+        parts: list[LeasePortion] = []
         missing = nanos
         for lease in self.leases:
             if missing == 0:
                 break
             taken = min(missing, lease.spendable(now))
             if taken:
-                parts.append(Part(lease, taken))
+                parts.append(LeasePortion(lease, taken))
                 missing -= taken
         if missing:
             return None
@@ -119,34 +120,34 @@ class Purse:
     def shrink(self, parts: Parts, nanos: int, now: float) -> Parts:
         """Give back what a hold took here beyond `nanos`, and return what is left of it; one part
         at least, so that whatever is charged has its lease."""
-        kept: list[Part] = []
+        kept: list[LeasePortion] = []
         for part in parts:
             left = min(part.nanos, nanos)
             nanos -= left
             if left or not kept:
-                kept.append(Part(part.lease, left))
+                kept.append(LeasePortion(part.lease, left))
             self.held_nanos -= part.nanos - left
             part.lease.release(part.nanos - left)
         self.wake_fitting(now)
         return tuple(kept)
 
-    def settle(self, parts: Parts, nanos: int, now: float) -> list[Part]:
+    def settle(self, parts: Parts, nanos: int, now: float) -> list[LeasePortion]:
         """Charge `nanos` to the leases of a hold, give the rest back, and return what was
         charged to which. What exceeds the hold is charged to its last lease."""
-        charged: list[Part] = []
+        charged: list[LeasePortion] = []
         left = nanos
         for part in parts:
             taken = left if part is parts[-1] else min(left, part.nanos)
             left -= taken
             if taken:
                 part.lease.charge(taken)
-                charged.append(Part(part.lease, taken))
+                charged.append(LeasePortion(part.lease, taken))
         self.release(parts)
         self.demand.note_charge(nanos, now)
         self.wake_fitting(now)
         return charged
 
-    def refuses(self, nanos: int, now: float) -> Refusal | None:
+    def refuses(self, nanos: int, now: float) -> LeaseRefusal | None:
         """Return the refusal in force for a request of `nanos`, if there is one."""
         refusal = self._refusal
         if refusal is None or now >= refusal.until:
@@ -154,7 +155,7 @@ class Purse:
         shortfall = nanos - self.spendable(now)
         return refusal if shortfall >= refusal.need_nanos else None
 
-    def may_cover(self, nanos: int, refusal: Refusal, now: float) -> bool:
+    def may_cover(self, nanos: int, refusal: LeaseRefusal, now: float) -> bool:
         """Tell whether there would be enough, were all that is held for requests under way given
         back: then who needs it waits, and is not refused."""
         held_nanos = self.held_nanos + refusal.held_nanos
@@ -189,7 +190,7 @@ class Purse:
                 left -= nanos
                 news.set_result(None)
 
-    def look(self, now: Moment) -> LeaseAsk | None:
+    def look(self, now: ClockReading) -> LeaseAsk | None:
         """Stop what no longer admits, and return the ask that is open or due.
 
         An ask stays the same one until it is answered, so that a lost answer grants nothing twice.
@@ -199,7 +200,7 @@ class Purse:
             self.ask = self._make_ask(now)
         return self.ask
 
-    def _make_ask(self, now: Moment) -> LeaseAsk | None:
+    def _make_ask(self, now: ClockReading) -> LeaseAsk | None:
         if self.ends_at is not None and now.wall >= self.ends_at + STRAGGLERS:
             return None
         ahead = max(self.demand.ahead_nanos(now.monotonic), WANT_NANOS_MIN)
@@ -219,7 +220,7 @@ class Purse:
             return self._ask(need, max(need, ahead), now)
         return None
 
-    def _ask(self, need_nanos: int, want_nanos: int, now: Moment) -> LeaseAsk:
+    def _ask(self, need_nanos: int, want_nanos: int, now: ClockReading) -> LeaseAsk:
         """Ask for the period: from now, or from its start where that is ahead."""
         at = max(now.wall, self.starts_at)
         if self.ends_at is not None:
@@ -227,7 +228,7 @@ class Purse:
         self._asked = now
         return LeaseAsk(self._new_id(), self.budget_id, need_nanos, want_nanos, at)
 
-    def _wants_renewal(self, now: Moment) -> bool:
+    def _wants_renewal(self, now: ClockReading) -> bool:
         """Tell whether, were control to go away now, less than ten minutes' spend would be here
         for the next ten minutes."""
         if self._is_over(now.wall) or now.monotonic < self._scarce_until:
@@ -238,7 +239,7 @@ class Purse:
         unspent = self.held_nanos + sum(lease.unspent_nanos for lease in lasting)
         return not lasting or unspent < self.demand.ahead_nanos(now.monotonic)
 
-    def _lasting(self, now: Moment) -> list[Lease]:
+    def _lasting(self, now: ClockReading) -> list[Lease]:
         """Return the leases that admit for ten minutes from now, or from the period's start, or
         to the period's end."""
         until = max(now.monotonic, now.on_monotonic(self.starts_at)) + AHEAD_SECONDS
@@ -246,7 +247,7 @@ class Purse:
             until = min(until, now.on_monotonic(self.ends_at))
         return [lease for lease in self.leases if lease.admits_until >= until]
 
-    def _stop_ended(self, now: Moment) -> None:
+    def _stop_ended(self, now: ClockReading) -> None:
         """Stop the leases that are over, and those near their end that have been renewed."""
         if not self.leases:
             return
@@ -264,7 +265,7 @@ class Purse:
         return max(self.demand.ahead_nanos(now), self.demand.largest_hold_nanos(now), 1)
 
     def note_recall(self, lease: Lease, now: float) -> None:
-        """Hear that a lease of this purse was called back: its money is wanted elsewhere, so
+        """Hear that a lease of this balance was called back: its money is wanted elsewhere, so
         that nothing is fetched ahead for a while."""
         self.leases.remove(lease)
         self._note_scarcity(now)
@@ -306,7 +307,7 @@ class Purse:
         if answer.recall_in_progress:
             self.ask_after = now + RECALL_SECONDS
         self._note_scarcity(now)
-        self._refusal = Refusal(
+        self._refusal = LeaseRefusal(
             answer.code,
             need_nanos,
             answer.available_nanos,

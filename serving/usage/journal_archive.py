@@ -43,7 +43,7 @@ LATEST = "SELECT CAST(kept_at AS INTEGER) FROM kept ORDER BY batch_id DESC LIMIT
 
 
 @dataclass(frozen=True, slots=True)
-class StaleBatches:
+class UnacknowledgedBatches:
     """Kept batches that the database of today may lack: their ids and their events."""
 
     batch_ids: list[int]
@@ -78,10 +78,10 @@ def prune(db: sqlite3.Connection, *, lineage: str, now: int, excess_bytes: int) 
     return freed
 
 
-def stale(db: sqlite3.Connection, *, lineage: str, after: int, limit: int) -> StaleBatches:
+def stale(db: sqlite3.Connection, *, lineage: str, after: int, limit: int) -> UnacknowledgedBatches:
     """Return the batches after `after` that another database than `lineage` acknowledged: about
     `limit` events, and at least one batch where there is one."""
-    found, events = StaleBatches([], []), 0
+    found, events = UnacknowledgedBatches([], []), 0
     for batch_id, count, body in db.execute(STALE, (after, lineage)):
         if found.batch_ids and events + count > limit:
             break

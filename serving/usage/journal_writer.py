@@ -16,7 +16,8 @@ from typing import Any
 import structlog
 
 from serving.contract.usage import LeaseCharge
-from serving.usage.journal_file import JournalFile, is_damage
+from serving.sqlite_files import is_damage
+from serving.usage.journal_store import JournalStore
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +38,7 @@ class JournalUnavailable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class JournalRow:
     """An event's row."""
 
     event_id: str
@@ -47,13 +48,13 @@ class Row:
 
 
 @dataclass(slots=True)
-class Work:
+class WriteTask:
     """Something for the writer thread: a row, or a job on the connection.
 
     Without `done` nobody waits, and the writer tries again until the disk takes it.
     """
 
-    row: Row | None = None
+    row: JournalRow | None = None
     job: Callable[[sqlite3.Connection], Any] | None = None
     done: asyncio.Future[Any] | None = None
     result: Any = None
@@ -81,14 +82,14 @@ class Work:
         return self.done is None and self.error is None and not self.is_written
 
 
-class Writer:
+class JournalWriter:
     """Owns the connection. `on_written` is called on the event loop with the rows committed, and
     `on_replaced` in the thread, once a damaged file was replaced by a new one."""
 
     def __init__(
         self,
-        file: JournalFile,
-        on_written: Callable[[list[Row]], None],
+        file: JournalStore,
+        on_written: Callable[[list[JournalRow]], None],
         on_replaced: Callable[[sqlite3.Connection], None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -96,10 +97,10 @@ class Writer:
         self._file = file
         self._on_written = on_written
         self._on_replaced = on_replaced
-        self._batches: queue.SimpleQueue[list[Work] | None] = queue.SimpleQueue()
-        self._waiting: list[Work] = []
-        self._opened: dict[str, Callable[[], Row]] = {}
-        self._opened_before: dict[str, Callable[[], Row]] = {}
+        self._batches: queue.SimpleQueue[list[WriteTask] | None] = queue.SimpleQueue()
+        self._waiting: list[WriteTask] = []
+        self._opened: dict[str, Callable[[], JournalRow]] = {}
+        self._opened_before: dict[str, Callable[[], JournalRow]] = {}
         """Before the last look, and not ended since."""
         self._look: asyncio.TimerHandle | None = None
         self._is_writing = False
@@ -116,7 +117,7 @@ class Writer:
         self._batches.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    def write(self, work: Work) -> asyncio.Future[Any]:
+    def write(self, work: WriteTask) -> asyncio.Future[Any]:
         """Return what is done when the work is durable, with what its job returned.
 
         Awaiting it raises JournalUnavailable.
@@ -125,7 +126,7 @@ class Writer:
         self.add(work)
         return done
 
-    def open(self, event_id: str, make: Callable[[], Row]) -> None:
+    def open(self, event_id: str, make: Callable[[], JournalRow]) -> None:
         """Make and write an event's open row, unless `forget` comes soon."""
         self._opened[event_id] = make
         if self._look is None:
@@ -150,15 +151,15 @@ class Writer:
         self._look = self._loop.call_later(BEHIND_SECONDS / 2, self._look_behind) if again else None
         self._add_opened(grown.values())
 
-    def _add_opened(self, makes: Iterable[Callable[[], Row]]) -> None:
+    def _add_opened(self, makes: Iterable[Callable[[], JournalRow]]) -> None:
         """Queue open rows; one that can't be made keeps no other from it."""
         for make in makes:
             try:
-                self.add(Work(make()))
+                self.add(WriteTask(make()))
             except Exception:
                 log.exception("open_row_not_made")
 
-    def add(self, work: Work) -> None:
+    def add(self, work: WriteTask) -> None:
         """Queue work for the next batch: at once, or soon where it may wait for company."""
         self._waiting.append(work)
         if not self._is_writing:
@@ -191,7 +192,7 @@ class Writer:
             self._loop.call_soon_threadsafe(self._settle, batch, error)
         self._file.close()
 
-    def _write(self, batch: list[Work]) -> Exception | None:
+    def _write(self, batch: list[WriteTask]) -> Exception | None:
         """Commit a batch, into a new file if this one is damaged; return why the disk took none."""
         error = self._file.trouble or self._try(batch)
         if error is None or not is_damage(error):
@@ -204,7 +205,7 @@ class Writer:
             return trouble
         return self._try(batch)
 
-    def _try(self, batch: list[Work]) -> sqlite3.Error | None:
+    def _try(self, batch: list[WriteTask]) -> sqlite3.Error | None:
         """Commit a batch; return why the disk took none of it.
 
         Whatever else goes wrong is the fault of one work: each is then written by itself, and
@@ -227,7 +228,7 @@ class Writer:
             work.is_written = True
         return None
 
-    def _commit(self, batch: list[Work]) -> None:
+    def _commit(self, batch: list[WriteTask]) -> None:
         db, jobs = self._file.connection, [work for work in batch if work.job is not None]
         rows = {work.row.event_id: work.row for work in batch if work.row is not None}
         events, charges = _events(rows.values()), _charges(rows.values())
@@ -248,7 +249,7 @@ class Writer:
             if self._file.connection.in_transaction:
                 self._file.connection.execute("ROLLBACK")
 
-    def _settle(self, batch: list[Work], error: Exception | None) -> None:
+    def _settle(self, batch: list[WriteTask], error: Exception | None) -> None:
         """On the event loop: tell those who wait, and try the rest again after an error."""
         if error is not None and self.healthy:
             log.error("journal_unavailable", error=str(error))
@@ -267,12 +268,12 @@ class Writer:
 Line = tuple[str | None, str | None, bytes | None, str | None, int | None]
 
 
-def _events(rows: Collection[Row]) -> list[Line]:
+def _events(rows: Collection[JournalRow]) -> list[Line]:
     """Return a line for each row."""
     return [(row.event_id, row.state, row.body, None, None) for row in rows]
 
 
-def _charges(rows: Collection[Row]) -> list[Line]:
+def _charges(rows: Collection[JournalRow]) -> list[Line]:
     """Return a line for each lease, with what the rows take of it in all."""
     charges: dict[str, int] = {}
     for charge in chain.from_iterable(row.charges for row in rows):

@@ -7,18 +7,23 @@ the log, in a metric, and for the file in `/readyz`.
 
 import contextlib
 import sqlite3
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 import structlog
 
 from serving.contract.codec import NOT_JSON
+from serving.contract.idempotency import ClaimEnding
+from serving.contract.ids import moment_of
 from serving.contract.usage import LeaseCharge
 from serving.file_lock import FileLock
-from serving.usage import kept
+from serving.sqlite_files import is_damage, set_aside
+from serving.usage import journal_archive
+from serving.usage.lease import JournaledLease, LeaseTerms
 
 log = structlog.get_logger(__name__)
 
@@ -95,13 +100,10 @@ SET_ASIDE = "INSERT INTO unreadable SELECT * FROM events WHERE event_id IS ?"
 DELETE = "DELETE FROM events WHERE event_id IS ?"
 END_ALL_LEASES = "DELETE FROM lease_terms"
 """Nothing is adopted any more of what is in the file: what its leases were charged is in doubt."""
-DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-PRIMARY = 0xFF
-"""Of an error code of SQLite, the part without details."""
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class JournalDamage:
     """A file that was set aside, why, and how many events were still found in it."""
 
     name: str
@@ -115,14 +117,14 @@ class Damage:
         )
 
 
-class Charged(msgspec.Struct):
+class EventCharges(msgspec.Struct):
     """Of an event, what the leases need to know."""
 
     charges: tuple[LeaseCharge, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class DoneRow:
+class FinishedEvent:
     """A finished event: its id, its bytes, and what it charges."""
 
     event_id: str
@@ -130,14 +132,14 @@ class DoneRow:
     charges: tuple[LeaseCharge, ...]
 
 
-class JournalFile:
+class JournalStore:
     """One connection at a time, of one thread.
 
     Raises InUse, and OSError or sqlite3.Error where the disk is at fault.
     """
 
     def __init__(self, path: Path, busy_seconds: float) -> None:
-        self.damages: list[Damage] = []
+        self.damages: list[JournalDamage] = []
         self._path = path
         self.trouble: sqlite3.Error | None = None
         """What is wrong with a file that was set aside and not yet replaced."""
@@ -161,7 +163,7 @@ class JournalFile:
             self._aside, self.trouble = set_aside(self._path), error
         self.connection = _connect(self._path)
         _set_up(self.connection)
-        damage = Damage(self._aside.name, str(error), _rescue(self._aside, self.connection))
+        damage = JournalDamage(self._aside.name, str(error), _rescue(self._aside, self.connection))
         self.trouble = None
         self.damages.append(damage)
         log.error("journal_damaged", damage=str(damage))
@@ -180,33 +182,19 @@ class JournalFile:
             self.connection.close()
 
 
-def is_damage(error: sqlite3.Error) -> bool:
-    """Tell whether the file itself is at fault, and not the disk or the statement."""
-    return getattr(error, "sqlite_errorcode", 0) & PRIMARY in DAMAGE
-
-
 def _connect(path: Path, busy_seconds: float = 0.0) -> sqlite3.Connection:
     return sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, timeout=busy_seconds
     )
 
 
-def set_aside(path: Path) -> Path:
-    """Move a damaged file away, and return under what name it is kept."""
-    aside = path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}")
-    for part in ("", "-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            path.with_name(path.name + part).rename(aside.with_name(aside.name + part))
-    return aside
-
-
-def done_rows(db: sqlite3.Connection, found: Iterable[tuple[str, bytes]]) -> list[DoneRow]:
+def done_rows(db: sqlite3.Connection, found: Iterable[tuple[str, bytes]]) -> list[FinishedEvent]:
     """Return the rows that make sense; set the others aside, and adopt no lease after that."""
-    rows: list[DoneRow] = []
+    rows: list[FinishedEvent] = []
     for event_id, body in found:
         try:
-            charges = msgspec.json.decode(body, type=Charged).charges
-            rows.append(DoneRow(msgspec.convert(event_id, str), body, charges))
+            charges = msgspec.json.decode(body, type=EventCharges).charges
+            rows.append(FinishedEvent(msgspec.convert(event_id, str), body, charges))
         except (*NOT_JSON, TypeError) as error:
             log.error("journal_row_unreadable", event_id=repr(event_id), error=str(error))
             db.execute(SET_ASIDE, (event_id,))
@@ -228,7 +216,7 @@ def _set_up(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA temp_store = MEMORY")
     if not connection.execute(TERMS_HAVE_LINEAGE).fetchone()[0]:
         connection.execute(DROP_OLD_TERMS)
-    connection.executescript(SCHEMA + kept.SCHEMA + BATCH)
+    connection.executescript(SCHEMA + journal_archive.SCHEMA + BATCH)
 
 
 def _check(connection: sqlite3.Connection) -> None:
@@ -260,3 +248,116 @@ def _legible(db: sqlite3.Connection, forward: str, backward: str) -> Iterator[tu
             return
         except sqlite3.DatabaseError:
             continue
+
+
+UNDER_WAY = "SELECT state FROM events WHERE state <> 'done'"
+
+
+FINISH_LOST = "UPDATE events SET state = 'done' WHERE state <> 'done'"
+
+
+TERMS = tuple(field.name for field in fields(LeaseTerms))
+
+
+LEASES = "SELECT * FROM leases LEFT JOIN lease_terms USING (lease_id)"
+
+
+LATEST_EVENT = "SELECT max(event_id) FROM events"
+
+
+LOSE = "UPDATE lease_terms SET lost_nanos = lost_nanos + ? WHERE lease_id = ?"
+
+
+def finish_lost(db: sqlite3.Connection) -> int:
+    """Make done rows of those that a dead life left open, and take off its leases what was held for
+    them. Return how many there were."""
+    held = Counter[str]()
+    is_known = True
+    for (state,) in db.execute(UNDER_WAY):
+        try:
+            parts = msgspec.json.decode(str(state).removeprefix("open "), type=dict[str, int])
+        except msgspec.DecodeError:
+            is_known = False  # By an older version, which did not say.
+        else:
+            held.update(parts)
+    if is_known:
+        db.executemany(LOSE, [(nanos, lease_id) for lease_id, nanos in held.items()])
+    else:
+        db.execute(END_ALL_LEASES)
+    return db.execute(FINISH_LOST).rowcount
+
+
+def left_leases(
+    db: sqlite3.Connection, rows: list[FinishedEvent], *, is_locked: bool
+) -> list[JournaledLease]:
+    """Return the leases of a life before. Where the folder is not ours alone, or the records of
+    leases make no sense or contradict the events, none is in force any more, on the disk neither.
+    """
+    waiting, charged, budget_ids = Counter[str](), Counter[str](), dict[str, str]()
+    for charge in chain.from_iterable(row.charges for row in rows):
+        budget_ids[charge.lease_id] = charge.budget_id
+        waiting[charge.lease_id] += 1
+        charged[charge.lease_id] += charge.charged_nanos
+    doubt = "" if is_locked else "the folder is not locked"
+    leases: list[JournaledLease] = []
+    for row in db.execute(LEASES):
+        try:
+            lease = _read_lease(row, waiting)
+        except msgspec.ValidationError as error:
+            doubt = str(error)
+            log.error("journal_lease_unreadable", lease_id=repr(row[0]), error=doubt)
+            with contextlib.suppress(msgspec.ValidationError):
+                leases.append(_read_lease((*row[:4], None), waiting))
+            continue
+        if lease.charged_nanos < charged[lease.lease_id]:
+            doubt = f"more is charged to {lease.lease_id} than its record says"
+        leases.append(lease)
+    if doubt and any(lease.terms for lease in leases):
+        log.error("leases_not_adopted", reason=doubt)
+        leases = [replace(lease, terms=None) for lease in leases]
+    if doubt:
+        db.execute(END_ALL_LEASES)
+    known = {lease.lease_id for lease in leases}
+    leases += [
+        JournaledLease(lease_id, budget_id, 0, 0, waiting[lease_id])
+        for lease_id, budget_id in budget_ids.items()
+        if lease_id not in known
+    ]
+    return leases
+
+
+def _read_lease(row: tuple[object, ...], waiting: Mapping[str, int]) -> JournaledLease:
+    """Return a lease as `LEASES` finds it. Raises msgspec.ValidationError."""
+    lease_id, budget_id, granted_nanos, charged_nanos, *terms = row
+    known = {
+        "lease_id": lease_id,
+        "budget_id": budget_id,
+        "granted_nanos": granted_nanos,
+        "charged_nanos": charged_nanos,
+        "unacknowledged": waiting.get(str(lease_id), 0),
+        "terms": None if terms[0] is None else dict(zip(TERMS, terms, strict=True)),
+    }
+    return msgspec.convert(known, JournaledLease)
+
+
+def latest_event_at(db: sqlite3.Connection) -> float:
+    """Return the time in the last id of an event, in seconds since 1970; 0 where there is none."""
+    (event_id,) = db.execute(LATEST_EVENT).fetchone()
+    try:
+        return moment_of(event_id or "").timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def known_lineage(db: sqlite3.Connection) -> str:
+    row = db.execute("SELECT lineage FROM lineage").fetchone()
+    return "" if row is None else row[0]
+
+
+def left_claims(db: sqlite3.Connection) -> Iterator[ClaimEnding]:
+    for event_id, organization_id, is_completed in db.execute("SELECT * FROM claims"):
+        known = {"event_id": event_id, "organization_id": organization_id}
+        try:
+            yield msgspec.convert(known | {"is_completed": bool(is_completed)}, ClaimEnding)
+        except msgspec.ValidationError as error:
+            log.error("journal_claim_unreadable", event_id=repr(event_id), error=str(error))

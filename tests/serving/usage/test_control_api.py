@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from serving.usage.lineage import Lineage
+from serving.usage.control_api import DatabaseIdentityCheck
+from tests.fixtures.balances import BALANCE, CENT, LIMIT, open_money
 from tests.fixtures.fake_billing import FakeBilling
-from tests.fixtures.purses import BALANCE, CENT, LIMIT, open_money
 from tests.fixtures.waiting import eventually
 
 
 def test_the_first_lineage_is_no_change() -> None:
     remembered: list[str] = []
     changes: list[str] = []
-    lineage = Lineage("", remembered.append)
+    lineage = DatabaseIdentityCheck("", remembered.append)
     lineage.on_change(lambda: changes.append(lineage.known))
     for heard in ("", "a", "a", "", "b", "b"):
         lineage.hear(heard)
@@ -32,7 +32,7 @@ async def test_another_lineage_ends_all_leases_and_new_ones_are_asked_for(tmp_pa
         charges = under_way.charge(700)
         assert {charge.lease_id for charge in charges} == old
         money.poll.acknowledged(charges)
-        assert money.treasury.held_nanos() == 0
+        assert money.lease_manager.held_nanos() == 0
         await money.poll.give_all_back()
     assert not old & {back.lease_id for back in billing.returns}
     async with open_money(tmp_path / "a", billing, polls=False) as again:
