@@ -11,8 +11,8 @@ from serving.contract.money import format_dollars
 from serving.contract.records import DeploymentRecord
 from serving.contract.units import Tier
 from serving.engine.errors import RequestRejected
-from serving.gateway.dialects.decode import invalid
-from serving.gateway.dialects.dialect import Job
+from serving.gateway.dialects.base import InferenceRequest
+from serving.gateway.dialects.validation import invalid
 from serving.gateway.directory import Directory
 from serving.gateway.errors import NoMoney, Unavailable
 from serving.gateway.grammars import GrammarCheck
@@ -80,7 +80,7 @@ class Admission:
     async def admit(
         self,
         principal: Principal,
-        job: Job,
+        job: InferenceRequest,
         now: datetime,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> Admitted:
@@ -129,7 +129,7 @@ class Admission:
         )
         return Admitted(places, ticket, schedule, hold, input_tokens_max, principal.cache_salt)
 
-    def _schedule(self, principal: Principal, job: Job, now: datetime) -> Schedule:
+    def _schedule(self, principal: Principal, job: InferenceRequest, now: datetime) -> Schedule:
         variant_id, organization_id = job.model.variant_id, principal.organization_id
         self._check_tier(principal, job.tier)
         schedule = self._directory.schedule(variant_id, organization_id, now, job.tier)
@@ -148,7 +148,7 @@ class Admission:
         wanted = f"'{tier}' is not in your organization's usage tier, which has: {known}"
         raise invalid("service_tier", wanted)
 
-    def places(self, job: Job, organization_id: str) -> list[Place]:
+    def places(self, job: InferenceRequest, organization_id: str) -> list[Place]:
         """Return the deployments that are ready, or soon will be, and able.
 
         Raises Unavailable, or BadRequest naming what none of them is able to.
@@ -176,7 +176,7 @@ class Admission:
 
 def ticket_of(
     principal: Principal,
-    job: Job,
+    job: InferenceRequest,
     deployment: DeploymentRecord,
     *,
     token_bytes: float,

@@ -27,8 +27,14 @@ from serving.gateway.conversation import (
 )
 from serving.gateway.counting import Counter
 from serving.gateway.dialects.anthropic.envelope import AnthropicEnvelope
-from serving.gateway.dialects.dialect import Counting, Dialect, Envelope, Generating, Job
-from serving.gateway.dialects.every import COUNTING, DIALECTS, GENERATING
+from serving.gateway.dialects.base import (
+    Dialect,
+    Envelope,
+    InferenceDialect,
+    InferenceRequest,
+    TokenCountDialect,
+)
+from serving.gateway.dialects.routes import COUNTING, DIALECTS, GENERATING
 from serving.gateway.directory import Directory
 from serving.gateway.errors import ApiError, MethodNotAllowed, NotFound
 from serving.gateway.exchange import Exchange, Means
@@ -196,7 +202,7 @@ class App:
         model = models.find(self.directory, principal, name)
         await conversation.reply(200, conversation.envelope.model_card(name, model))
 
-    async def _count(self, conversation: Conversation, dialect: Counting) -> None:
+    async def _count(self, conversation: Conversation, dialect: TokenCountDialect) -> None:
         principal = self._principal(conversation)
         _, job = await self._read(conversation, principal, dialect)
         reserved = await self._rates.reserve(conversation, principal, job, makes=False)
@@ -210,7 +216,7 @@ class App:
                 reserved.void()
         await conversation.reply(200, dialect.counted(tokens))
 
-    async def _generate(self, conversation: Conversation, dialect: Generating) -> None:
+    async def _generate(self, conversation: Conversation, dialect: InferenceDialect) -> None:
         principal = self._principal(conversation)
         body, job = await self._read(conversation, principal, dialect)
         reserved = await self._rates.reserve(conversation, principal, job)
@@ -228,7 +234,7 @@ class App:
         self,
         conversation: Conversation,
         principal: Principal,
-        job: Job,
+        job: InferenceRequest,
         reserved: RateReservation | None,
         turn: Turn | None = None,
     ) -> None:
@@ -254,7 +260,7 @@ class App:
         self,
         conversation: Conversation,
         principal: Principal,
-        job: Job,
+        job: InferenceRequest,
         trace: RequestTrace,
         turn: Turn | None,
     ) -> Exchange:
@@ -275,7 +281,7 @@ class App:
             turn=turn,
         )
 
-    def _begin_trace(self, conversation: Conversation, job: Job) -> RequestTrace:
+    def _begin_trace(self, conversation: Conversation, job: InferenceRequest) -> RequestTrace:
         operation = OPERATION_NAMES[job.work.operation]
         return self.means.tracing.begin(
             f"{operation} {job.model.public_id}",
@@ -291,7 +297,7 @@ class App:
 
     async def _read(
         self, conversation: Conversation, principal: Principal, dialect: Dialect
-    ) -> tuple[list[bytes], Job]:
+    ) -> tuple[list[bytes], InferenceRequest]:
         """Return a body and the job that it asks for. One that comes to none is a request too."""
         self._rates.check(conversation, principal)
         try:
@@ -313,7 +319,7 @@ class App:
         principal: Principal,
         dialect: Dialect,
         body: list[bytes],
-    ) -> Job:
+    ) -> InferenceRequest:
         def find(name: str) -> ModelRecord:
             model = models.find_for(dialect.task, self.directory, principal, name)
             conversation.variant_id = model.variant_id
@@ -325,7 +331,7 @@ class App:
         self,
         conversation: Conversation,
         principal: Principal,
-        job: Job,
+        job: InferenceRequest,
         admitted: Admitted,
         received_at: datetime,
     ) -> MeterRecord:

@@ -22,7 +22,7 @@ from serving.engine.request import EngineHttpRequest, write
 from serving.gateway.admission import Admitted
 from serving.gateway.conversation import Conversation
 from serving.gateway.counting import count_prompt
-from serving.gateway.dialects.dialect import Job
+from serving.gateway.dialects.base import InferenceRequest
 from serving.gateway.finishing.finishing import Finishing
 from serving.gateway.interrupts import Interrupts
 from serving.gateway.places import deployment_of
@@ -40,7 +40,7 @@ class Asked(msgspec.Struct, frozen=True):
     finishing: Finishing
     conversation: Conversation
     interrupts: Interrupts
-    job: Job
+    job: InferenceRequest
     admitted: Admitted
     trace: RequestTrace
     observe_gap: Callable[[float], None]

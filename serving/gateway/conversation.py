@@ -8,8 +8,8 @@ from typing import Any
 from serving.contract.client_address import Address, Network, forwarded_address
 from serving.gateway.bodies import HeldBody
 from serving.gateway.cycle import CYCLE, Cycle
-from serving.gateway.dialects.dialect import Envelope, Rendering
-from serving.gateway.dialects.openai import OpenAIEnvelope
+from serving.gateway.dialects.base import Envelope, Renderer
+from serving.gateway.dialects.openai.envelope import OpenAIEnvelope
 from serving.gateway.errors import (
     JSON,
     ApiError,
@@ -68,7 +68,7 @@ class Conversation:
         """Whose key it brought, once that is known."""
         self.variant_id: str | None = None
         """Of the model that it named, once that is known."""
-        self.rendering: Rendering | None = None
+        self.rendering: Renderer | None = None
         """How the answer is told that has begun."""
         self.method: str = scope["method"]
         # A trailing slash is the same route.

@@ -20,7 +20,7 @@ from serving.engine.request import (
 )
 from serving.gateway.admission import Admission, model_unavailable, ticket_of
 from serving.gateway.conversation import ClientGone, Conversation
-from serving.gateway.dialects.dialect import Counting, Job
+from serving.gateway.dialects.base import InferenceRequest, TokenCountDialect
 from serving.gateway.errors import BadRequest, TimedOut
 from serving.gateway.interrupts import Interrupted, Interrupts
 from serving.gateway.no_slot import no_slot
@@ -85,7 +85,11 @@ class Counter:
         self._admission = admission
 
     async def count(
-        self, principal: Principal, dialect: Counting, job: Job, conversation: Conversation
+        self,
+        principal: Principal,
+        dialect: TokenCountDialect,
+        job: InferenceRequest,
+        conversation: Conversation,
     ) -> int:
         """Return how many tokens the job's prompt has. Raises ApiError, and ClientGone as soon as
         nobody waits for it any more."""
@@ -120,7 +124,12 @@ class Counter:
             conversation.unwatch()
 
     async def _ask(
-        self, replica: Replica, job: Job, served_name: str, request_id: str, connect_seconds: float
+        self,
+        replica: Replica,
+        job: InferenceRequest,
+        served_name: str,
+        request_id: str,
+        connect_seconds: float,
     ) -> int:
         if "count" not in replica.record.capabilities:
             message = "This model's engine cannot count tokens."

@@ -6,8 +6,8 @@ requests of pages as any other: without leave to be read.
 """
 
 from serving.gateway.conversation import Conversation
-from serving.gateway.dialects import openai
-from serving.gateway.dialects.anthropic import limits as anthropics
+from serving.gateway.dialects.anthropic import envelope as anthropics
+from serving.gateway.dialects.openai import envelope
 from serving.gateway.directory import Directory
 from serving.gateway.errors import Forbidden, Headers
 
@@ -16,7 +16,7 @@ LIMITS = tuple(
     name
     for part in (b"limit", b"remaining", b"reset")
     for name in (
-        *(b"x-ratelimit-%b-%b" % (part, what) for what, _ in openai.LIMITED),
+        *(b"x-ratelimit-%b-%b" % (part, what) for what, _ in envelope.LIMITED),
         *(b"anthropic-ratelimit-%b-%b" % (what, part) for what, _ in anthropics.LIMITED),
     )
 )

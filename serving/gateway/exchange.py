@@ -21,7 +21,7 @@ from serving.engine.http_client import ReplicaClient
 from serving.gateway.admission import Admitted, usage_unavailable
 from serving.gateway.attempt import Asked, Try
 from serving.gateway.conversation import Conversation
-from serving.gateway.dialects.dialect import Job
+from serving.gateway.dialects.base import InferenceRequest
 from serving.gateway.errors import ApiError, Headers, TimedOut, Unavailable
 from serving.gateway.finishing.finishing import Finishing
 from serving.gateway.hedge import Hedge, may_hedge
@@ -65,7 +65,7 @@ class Exchange:
         means: Means,
         conversation: Conversation,
         *,
-        job: Job,
+        job: InferenceRequest,
         admitted: Admitted,
         metered: MeterRecord,
         trace: RequestTrace,

@@ -12,7 +12,7 @@ import structlog
 from serving.contract.grammar import GrammarQuestion, GrammarVerdict
 from serving.contract.records import DeploymentRecord
 from serving.engine.request import RequestGrammars
-from serving.gateway.dialects.decode import invalid
+from serving.gateway.dialects.validation import invalid
 from serving.gateway.errors import BadRequest, Unavailable
 from serving.internal_http import InternalCallError, InternalHttpClient
 from serving.verdicts import Verdicts

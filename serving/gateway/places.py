@@ -6,7 +6,7 @@ from itertools import chain
 
 from serving.contract.prompt import PromptBound
 from serving.contract.records import DeploymentRecord
-from serving.gateway.dialects.dialect import Job
+from serving.gateway.dialects.base import InferenceRequest
 from serving.gateway.principals import Principal
 from serving.pool.pool import Pool
 from serving.pool.prefixes import Blocks, blocks_of
@@ -17,7 +17,7 @@ from serving.pool.ticket import Ticket
 Place = tuple[DeploymentRecord, Pool]
 
 
-def blocks_of_prompt(principal: Principal, job: Job, pools: Iterable[Pool]) -> Blocks:
+def blocks_of_prompt(principal: Principal, job: InferenceRequest, pools: Iterable[Pool]) -> Blocks:
     """Return what the job's prompt begins with; nothing where there is one replica to go to, or
     none that remembers.
 
@@ -28,7 +28,9 @@ def blocks_of_prompt(principal: Principal, job: Job, pools: Iterable[Pool]) -> B
     return blocks_of(job.work.fields, principal.cache_salt + job.model.variant_id)
 
 
-def in_order(places: Sequence[Place], job: Job, blocks: Blocks = ()) -> tuple[Place, ...]:
+def in_order(
+    places: Sequence[Place], job: InferenceRequest, blocks: Blocks = ()
+) -> tuple[Place, ...]:
     """Return where a job goes, and then where it may go too. What a grammar is compiled for goes on
     only where the same engine has the same weights: that is where it is looked at."""
     home = best(places, job, blocks)
@@ -58,7 +60,7 @@ def _compiles_alike(one: DeploymentRecord, other: DeploymentRecord) -> bool:
     return (one.engine, one.weights) == (other.engine, other.weights)
 
 
-def best(places: Sequence[Place], job: Job, blocks: Blocks = ()) -> Place:
+def best(places: Sequence[Place], job: InferenceRequest, blocks: Blocks = ()) -> Place:
     """Return where a job goes: of the deployments with room one's own before shared ones, and of
     several that which has the replica to take. Where none has room, the one with the shortest wait.
     """

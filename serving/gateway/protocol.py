@@ -24,7 +24,7 @@ from serving.contract.proxy_protocol import (
 from serving.gateway.connections import Connections, place_of
 from serving.gateway.conversation import HEADER_COUNT_MAX
 from serving.gateway.cycle import CYCLE, Cycle, unsent_bytes
-from serving.gateway.dialects.openai import error_reply
+from serving.gateway.dialects.openai.envelope import error_reply
 from serving.gateway.errors import ApiError, BadRequest, HeadersTooLarge
 from serving.gateway.upgrade import announces_body, parser_behind_head
 

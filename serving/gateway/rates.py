@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from serving.contract.limits import Measure
 from serving.gateway.conversation import Conversation
-from serving.gateway.dialects.dialect import Job
+from serving.gateway.dialects.base import InferenceRequest
 from serving.gateway.errors import RateLimited
 from serving.gateway.principals import Principal
 from serving.limits.gcra import LimitStatus, LimitViolation
@@ -62,7 +62,12 @@ class Rates:
             self._limiter.count(plan)
 
     async def reserve(
-        self, conversation: Conversation, principal: Principal, job: Job, *, makes: bool = True
+        self,
+        conversation: Conversation,
+        principal: Principal,
+        job: InferenceRequest,
+        *,
+        makes: bool = True,
     ) -> RateReservation | None:
         """Take a request, a place and what a job is expected to take of tokens, unless it `makes`
         nothing; None where nothing limits it. Raises RateLimited."""

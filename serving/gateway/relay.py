@@ -9,7 +9,7 @@ from serving.engine.events import EngineEvent, TokenUsage
 from serving.engine.http_client import ReplicaResponse
 from serving.engine.response_parser import ANSWER_BYTES_MAX, ResponseParser
 from serving.gateway.conversation import Conversation
-from serving.gateway.dialects.dialect import Rendering
+from serving.gateway.dialects.base import Renderer
 from serving.gateway.finishing.finishing import Finished, Finishing
 from serving.gateway.interrupts import Interrupts
 
@@ -23,7 +23,7 @@ class Relay:
     def __init__(
         self,
         reading: ResponseParser,
-        rendering: Rendering,
+        rendering: Renderer,
         conversation: Conversation,
         interrupts: Interrupts,
         *,

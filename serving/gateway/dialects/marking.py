@@ -13,11 +13,11 @@ import msgspec
 from msgspec.structs import replace
 
 from serving.contract.text_guard import FIRST_CHARACTERS, MARK
-from serving.gateway.dialects.messages import (
+from serving.gateway.dialects.openai.chat_request import (
     AssistantMessage,
-    FunctionCall,
+    ChatFunctionCall,
+    ChatToolCall,
     Message,
-    ToolCall,
     ToolMessage,
 )
 
@@ -94,10 +94,10 @@ def _content(content: Any, mark: Any = marked) -> Any:
     return parts
 
 
-def _call(call: ToolCall) -> ToolCall:
+def _call(call: ChatToolCall) -> ChatToolCall:
     name, arguments = call.function.name, call.function.arguments
     return replace(
-        call, id=marked(call.id), function=FunctionCall(marked(name), _arguments(arguments))
+        call, id=marked(call.id), function=ChatFunctionCall(marked(name), _arguments(arguments))
     )
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from serving.engine.errors import InvalidEngineResponse
 from serving.engine.events import TokenUsage
 from serving.engine.response_parser import ResponseParser
-from serving.gateway.dialects.dialect import Rendering
+from serving.gateway.dialects.base import Renderer
 from serving.gateway.finishing.questions import Begun, Broken
 from serving.offload.pool import OffloadBusy, OffloadPool, OffloadTimeout, TenantSemaphore
 from serving.offload.process import WorkerDied, WorkerProcess
@@ -71,7 +71,7 @@ class Finishing:
         self,
         organization_id: str,
         reading: ResponseParser,
-        rendering: Rendering | None,
+        rendering: Renderer | None,
         rest: Sequence[bytes],
     ) -> Finished | None:
         """Return the end of an answer of which all but `rest` was read; without `rendering` its

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from serving.engine.events import TokenUsage
 from serving.engine.response_parser import ResponseParser
-from serving.gateway.dialects.dialect import Rendering
+from serving.gateway.dialects.base import Renderer
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class Begun:
     """Both as they stand; without `rendering` nobody waits for the body."""
 
     reading: ResponseParser
-    rendering: Rendering | None
+    rendering: Renderer | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from serving.contract.records import ModelRecord
-from serving.gateway.dialects.dialect import Dialect, Job
-from serving.gateway.dialects.every import DIALECTS
+from serving.gateway.dialects.base import Dialect, InferenceRequest
+from serving.gateway.dialects.routes import DIALECTS
 from serving.gateway.errors import BadRequest
 from serving.gateway.preparing.questions import Body, Named, Question, Refused, Reply
 from serving.offload.worker import serve
@@ -37,7 +37,7 @@ class Preparer:
         self._request, self._size = self._dialect.decode(data), len(data)
         return Named(self._request.model)
 
-    def _job(self, model: ModelRecord) -> tuple[Job, bytes]:
+    def _job(self, model: ModelRecord) -> tuple[InferenceRequest, bytes]:
         request, self._request = self._request, None
         job = self._dialect.job(request, body_bytes=self._size, model=model)
         work = replace(job.work, fields=())

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from serving.contract.records import ModelRecord
-from serving.gateway.dialects.dialect import Dialect, Generating, Job
+from serving.gateway.dialects.base import Dialect, InferenceDialect, InferenceRequest
 from serving.gateway.errors import (
     ApiError,
     BadRequest,
@@ -62,7 +62,7 @@ class Preparation:
 
     async def prepare(
         self, dialect: Dialect, body: Sequence[bytes], organization_id: str, find: FindModel
-    ) -> Job:
+    ) -> InferenceRequest:
         """Return the job of a body, which is in pieces.
 
         Raises ApiError, and whatever `find` raises for a model's name.
@@ -97,14 +97,14 @@ class Preparation:
         await self.bench.close()
 
 
-def _here(dialect: Dialect, request: Any, size: int, find: FindModel) -> Job:
+def _here(dialect: Dialect, request: Any, size: int, find: FindModel) -> InferenceRequest:
     model = _find(find, request.model, size)
     return dialect.job(request, body_bytes=size, model=model)
 
 
 async def _beside(
     process: WorkerProcess, dialect: Dialect, body: Sequence[bytes], find: FindModel
-) -> Job:
+) -> InferenceRequest:
     named, _ = await process.ask(Body(dialect.path), body)
     if isinstance(named, Refused):
         raise named.error()
@@ -113,7 +113,7 @@ async def _beside(
     if isinstance(job, Refused):
         raise job.error()
     work = replace(job.work, fields=tuple(fields))
-    return replace(job, dialect=cast(Generating, dialect), model=model, work=work)
+    return replace(job, dialect=cast(InferenceDialect, dialect), model=model, work=work)
 
 
 def _find(find: FindModel, name: str, size: int) -> ModelRecord:

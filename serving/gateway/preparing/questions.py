@@ -4,7 +4,7 @@ of the model that it names. A job's fields for the engine come back as the paylo
 from dataclasses import dataclass
 
 from serving.contract.records import ModelRecord
-from serving.gateway.dialects.dialect import Job
+from serving.gateway.dialects.base import InferenceRequest
 from serving.gateway.errors import BadRequest
 
 
@@ -37,4 +37,4 @@ class Refused:
 
 
 Question = Body | ModelRecord
-Reply = Named | Job | Refused
+Reply = Named | InferenceRequest | Refused

@@ -10,8 +10,8 @@ from serving.engine.errors import EngineError
 from serving.engine.events import EngineEvent
 from serving.engine.http_client import ReplicaConnection
 from serving.engine.response_parser import SseSplitter, StreamParser
-from serving.gateway.dialects.every import DIALECTS
-from serving.gateway.dialects.pattern import SIZE_MAX, PatternError, expanded_size
+from serving.gateway.dialects.json_schema import PATTERN_SIZE_MAX, PatternTooComplex, expanded_size
+from serving.gateway.dialects.routes import DIALECTS
 from serving.gateway.errors import BadRequest
 from tests.fixtures.attacks import BODIES
 from tests.fixtures.catalog import embedder, model
@@ -34,8 +34,8 @@ def bodies(data: bytes) -> None:
 def patterns(data: bytes) -> None:
     """A pattern is refused, or no larger than we let an engine compile."""
     try:
-        assert expanded_size(data.decode(errors="replace")) <= SIZE_MAX
-    except PatternError:
+        assert expanded_size(data.decode(errors="replace")) <= PATTERN_SIZE_MAX
+    except PatternTooComplex:
         return
 
 

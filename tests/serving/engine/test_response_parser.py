@@ -16,7 +16,7 @@ from serving.engine.response_parser import (
     choice_index,
     cut_usage,
 )
-from serving.gateway.dialects.heading import Heading
+from serving.gateway.dialects.openai.render import ChunkHeadRewriter
 
 TEXTS = st.text(max_size=40) | st.sampled_from([',"usage":{', '"usage"', "}}", '{"id":"', "\n\n"])
 
@@ -112,7 +112,7 @@ def test_without_usage_an_event_passes_untouched(text: str) -> None:
 
 @given(st.lists(TEXTS, min_size=1, max_size=4), TEXTS)
 def test_every_event_bears_our_id_and_the_clients_name(texts: list[str], name: str) -> None:
-    heading = Heading("chatcmpl-ours", name)
+    heading = ChunkHeadRewriter("chatcmpl-ours", name)
     for text in texts:
         told = json.loads(heading.write([EngineEvent(chunk(text))])[len(b"data: ") :])
         assert (told["id"], told["model"]) == ("chatcmpl-ours", name)
@@ -120,7 +120,7 @@ def test_every_event_bears_our_id_and_the_clients_name(texts: list[str], name: s
 
 
 def test_an_engine_that_writes_its_events_otherwise_is_understood_too() -> None:
-    heading = Heading("ours", "demo")
+    heading = ChunkHeadRewriter("ours", "demo")
     for created in (1, 2):
         spaced = f'{{"model": "x", "created": {created}, "choices": [], "id": "y"}}'.encode()
         told = json.loads(heading.write([EngineEvent(spaced)])[len(b"data: ") :])

@@ -14,11 +14,11 @@ from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from openai.types.responses import response_create_params
 
-from serving.gateway.dialects.anthropic.route import CountTokens, Messages
-from serving.gateway.dialects.chat import Chat
-from serving.gateway.dialects.completions import Completions
-from serving.gateway.dialects.embeddings import Embeddings
-from serving.gateway.dialects.responses.route import Responses
+from serving.gateway.dialects.anthropic.messages import CountTokensDialect, MessagesDialect
+from serving.gateway.dialects.openai.chat import ChatDialect
+from serving.gateway.dialects.openai.completions import CompletionsDialect
+from serving.gateway.dialects.openai.embeddings import EmbeddingsDialect
+from serving.gateway.dialects.openai.responses import ResponsesDialect
 from tests.serving.gateway.sdk_anthropic import COUNT_TOKENS, MESSAGES
 from tests.serving.gateway.sdk_openai import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
 
@@ -48,7 +48,7 @@ class Root:
 
 ROOTS = {
     "chat": Root(
-        Chat(),
+        ChatDialect(),
         (
             chat_create_params.CompletionCreateParamsStreaming,
             chat_create_params.CompletionCreateParamsNonStreaming,
@@ -56,7 +56,7 @@ ROOTS = {
         {"model": "demo", "messages": [USER]},
     ),
     "completions": Root(
-        Completions(),
+        CompletionsDialect(),
         (
             completion_create_params.CompletionCreateParamsStreaming,
             completion_create_params.CompletionCreateParamsNonStreaming,
@@ -64,7 +64,7 @@ ROOTS = {
         {"model": "demo", "prompt": "hi"},
     ),
     "responses": Root(
-        Responses(),
+        ResponsesDialect(),
         (
             response_create_params.ResponseCreateParamsStreaming,
             response_create_params.ResponseCreateParamsNonStreaming,
@@ -72,12 +72,12 @@ ROOTS = {
         {"model": "demo", "input": "hi"},
     ),
     "embeddings": Root(
-        Embeddings(),
+        EmbeddingsDialect(),
         (embedding_create_params.EmbeddingCreateParams,),
         {"model": "demo", "input": "hi"},
     ),
     "messages": Root(
-        Messages(),
+        MessagesDialect(),
         (
             message_create_params.MessageCreateParamsStreaming,
             message_create_params.MessageCreateParamsNonStreaming,
@@ -86,7 +86,7 @@ ROOTS = {
         last_turns=(USER,),
     ),
     "count_tokens": Root(
-        CountTokens(),
+        CountTokensDialect(),
         (message_count_tokens_params.MessageCountTokensParams,),
         {"model": "demo", "messages": [USER]},
         last_turns=(USER,),

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from serving.contract.records import ModelRecord
-from serving.gateway.dialects.dialect import Dialect
+from serving.gateway.dialects.base import Dialect
 from serving.gateway.errors import BadRequest
 from tests.fixtures.attacks import BODIES, CHAT, chain, doubling, tools
 from tests.fixtures.catalog import model

@@ -5,14 +5,14 @@ import json
 import pytest
 
 from serving.engine.vllm import CHOICES_MAX, STOP_STRINGS_MAX
-from serving.gateway.dialects import chat, completions
-from serving.gateway.dialects.anthropic.route import Messages
-from serving.gateway.dialects.chat import Chat
-from serving.gateway.dialects.completions import Completions
-from serving.gateway.dialects.dialect import Dialect
+from serving.gateway.dialects.anthropic.messages import MessagesDialect
+from serving.gateway.dialects.base import Dialect
+from serving.gateway.dialects.openai.chat import ChatDialect
+from serving.gateway.dialects.openai.completions import CompletionsDialect
+from serving.gateway.dialects.openai.envelope import chat, completions
 from tests.fixtures import bounds, catalog
 
-DIALECTS: list[Dialect] = [Chat(), Completions(), Messages()]
+DIALECTS: list[Dialect] = [ChatDialect(), CompletionsDialect(), MessagesDialect()]
 
 
 def test_the_list_holds_every_field_that_reaches_an_engine() -> None:

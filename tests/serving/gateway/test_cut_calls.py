@@ -11,10 +11,10 @@ import pytest
 
 from serving.engine.events import EngineEvent, TokenUsage
 from serving.engine.response_parser import StreamParser
-from serving.gateway.dialects.anthropic.route import Messages
-from serving.gateway.dialects.chat import Chat
-from serving.gateway.dialects.dialect import Generating
-from serving.gateway.dialects.responses.route import Responses
+from serving.gateway.dialects.anthropic.messages import MessagesDialect
+from serving.gateway.dialects.base import InferenceDialect
+from serving.gateway.dialects.openai.chat import ChatDialect
+from serving.gateway.dialects.openai.responses import ResponsesDialect
 from tests.fixtures import catalog
 
 RECORDED = Path(__file__).parents[1] / "engine" / "recorded" / "calls.jsonl"
@@ -24,11 +24,14 @@ NAMED_AT, BEGUN_AT, CALLED_AT, ENDS_AT = 19, 27, 33, 43
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 FUNCTION = {"name": "get_weather", "parameters": SCHEMA}
 SAID = [{"role": "user", "content": "What is the weather in Rome?"}]
-ASKED: dict[str, tuple[Generating, dict[str, Any]]] = {
-    "chat": (Chat(), {"messages": SAID, "tools": [{"type": "function", "function": FUNCTION}]}),
-    "responses": (Responses(), {"input": SAID, "tools": [{"type": "function", **FUNCTION}]}),
+ASKED: dict[str, tuple[InferenceDialect, dict[str, Any]]] = {
+    "chat": (
+        ChatDialect(),
+        {"messages": SAID, "tools": [{"type": "function", "function": FUNCTION}]},
+    ),
+    "responses": (ResponsesDialect(), {"input": SAID, "tools": [{"type": "function", **FUNCTION}]}),
     "messages": (
-        Messages(),
+        MessagesDialect(),
         {
             "messages": SAID,
             "max_tokens": 99,

@@ -19,7 +19,11 @@ from serving.engine.simulated.embedding import vector_of
 from serving.engine.simulated.settings import Fault
 from serving.engine.simulated.tokens import prompt_of_ids, prompt_of_text
 from serving.gateway import exchange
-from serving.gateway.dialects.embeddings import INPUTS_MAX, NUMBERS_MAX, Embeddings
+from serving.gateway.dialects.openai.embeddings import (
+    INPUTS_MAX,
+    NUMBERS_MAX,
+    EmbeddingsDialect,
+)
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.raw_http import RawClient, request
@@ -33,7 +37,7 @@ async def stack(stack: Stack) -> Stack:
     return stack
 
 
-EMBEDDINGS = Embeddings()
+EMBEDDINGS = EmbeddingsDialect()
 PATH = "/v1/embeddings"
 TEXTS = ["A penstock is", "a gated, metered pipe", "that feeds a turbine."]
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from serving.gateway.dialects.anthropic.route import Messages
-from serving.gateway.dialects.chat import Chat
-from serving.gateway.dialects.responses.route import Responses
+from serving.gateway.dialects.anthropic.messages import MessagesDialect
+from serving.gateway.dialects.openai.chat import ChatDialect
+from serving.gateway.dialects.openai.responses import ResponsesDialect
 from serving.gateway.errors import BadRequest
 from tests.fixtures import catalog
 
-CHAT, RESPONSES, MESSAGES = Chat(), Responses(), Messages()
+CHAT, RESPONSES, MESSAGES = ChatDialect(), ResponsesDialect(), MessagesDialect()
 TURNS = [{"role": "user", "content": "hi"}]
 OBJECT = {"type": "object"}
 PATTERNS = {"a": {"type": "string"}, "b": {"type": "string"}}

@@ -6,19 +6,19 @@ from typing import Any
 import pytest
 
 from serving.gateway.addresses import nothing_at
-from serving.gateway.dialects.anthropic.route import Messages
-from serving.gateway.dialects.chat import Chat
-from serving.gateway.dialects.completions import Completions
-from serving.gateway.dialects.embeddings import Embeddings
-from serving.gateway.dialects.every import DIALECTS
-from serving.gateway.dialects.responses.route import Responses
+from serving.gateway.dialects.anthropic.messages import MessagesDialect
+from serving.gateway.dialects.openai.chat import ChatDialect
+from serving.gateway.dialects.openai.completions import CompletionsDialect
+from serving.gateway.dialects.openai.embeddings import EmbeddingsDialect
+from serving.gateway.dialects.openai.responses import ResponsesDialect
+from serving.gateway.dialects.routes import DIALECTS
 from serving.gateway.errors import BadRequest
 from tests.fixtures import catalog
 from tests.fixtures.gateway import Stack
 
 USER = {"role": "user", "content": "hi"}
-CHAT, COMPLETIONS, EMBEDDINGS = Chat(), Completions(), Embeddings()
-RESPONSES, MESSAGES = Responses(), Messages()
+CHAT, COMPLETIONS, EMBEDDINGS = ChatDialect(), CompletionsDialect(), EmbeddingsDialect()
+RESPONSES, MESSAGES = ResponsesDialect(), MessagesDialect()
 ASK: dict[Any, dict[str, Any]] = {
     CHAT: {"model": "demo", "messages": [USER]},
     COMPLETIONS: {"model": "demo", "prompt": "hi"},

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serving.contract.price import charge
-from serving.gateway.dialects.every import DIALECTS, GENERATING
+from serving.gateway.dialects.routes import DIALECTS, GENERATING
 from tests.fixtures import catalog
 from tests.fixtures.gateway import Stack, running_stack
 from tests.fixtures.raw_http import RawClient, request

@@ -18,8 +18,8 @@ from serving.engine.errors import InvalidEngineResponse
 from serving.engine.events import TokenUsage
 from serving.engine.response_parser import ResponseParser
 from serving.gateway.conversation import Conversation
-from serving.gateway.dialects.dialect import Rendering
-from serving.gateway.dialects.embeddings import Embeddings
+from serving.gateway.dialects.base import Renderer
+from serving.gateway.dialects.openai.embeddings import EmbeddingsDialect
 from serving.gateway.finishing.__main__ import finish
 from serving.gateway.finishing.finishing import Finished, Finishing
 from serving.gateway.finishing.questions import Begun, Broken, Took
@@ -34,7 +34,7 @@ from tests.fixtures.waiting import eventually
 
 SINGLE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 VECTORS = st.lists(st.lists(SINGLE, min_size=1, max_size=6), min_size=1, max_size=5)
-EMBEDDINGS = Embeddings()
+EMBEDDINGS = EmbeddingsDialect()
 PATH = "/v1/embeddings"
 ID = "our-id"
 
@@ -55,14 +55,14 @@ def as_engines_say(vectors: list[list[float]], *, is_base64: bool = True) -> byt
     return json.dumps(said, separators=(",", ":")).encode()
 
 
-def vectors_of(inputs: int, encoding: str) -> tuple[EmbeddingParser, Rendering]:
+def vectors_of(inputs: int, encoding: str) -> tuple[EmbeddingParser, Renderer]:
     fields = {"model": "demo-embed", "input": ["a"] * inputs, "encoding_format": encoding}
     asked = EMBEDDINGS.decode(json.dumps(fields).encode())
     job = EMBEDDINGS.job(asked, body_bytes=100, model=catalog.embedder())
     return EmbeddingParser(inputs, ID), EMBEDDINGS.rendering(job, ID)
 
 
-def read_here(reading: ResponseParser, rendering: Rendering, data: bytes, at: int) -> bytes:
+def read_here(reading: ResponseParser, rendering: Renderer, data: bytes, at: int) -> bytes:
     for part in (data[:at], data[at:]):
         rendering.take(reading.feed(part))
     reading.end()
@@ -70,7 +70,7 @@ def read_here(reading: ResponseParser, rendering: Rendering, data: bytes, at: in
 
 
 def read_beside(
-    reading: ResponseParser, rendering: Rendering, data: bytes, at: int
+    reading: ResponseParser, rendering: Renderer, data: bytes, at: int
 ) -> tuple[Took | Broken, bytes]:
     """As a process does it that is given what was read until then."""
     rendering.take(reading.feed(data[:at]))

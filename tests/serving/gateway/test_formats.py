@@ -7,7 +7,7 @@ import pytest
 
 from serving.engine.adapter import SPOKEN
 from serving.engine.request import write
-from serving.gateway.dialects.chat import Chat
+from serving.gateway.dialects.openai.chat import ChatDialect
 from tests.fixtures import catalog
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}}
@@ -17,7 +17,7 @@ TOOLS = [{"type": "function", "function": {"name": "f"}}]
 
 def told(capabilities: tuple[str, ...], **fields: Any) -> Any:
     body = {"model": "demo", "messages": [{"role": "user", "content": "hi"}]} | fields
-    data, chat = json.dumps(body).encode(), Chat()
+    data, chat = json.dumps(body).encode(), ChatDialect()
     work = chat.job(chat.decode(data), body_bytes=len(data), model=catalog.model()).work
     request = write(
         work, served_name="m", capabilities=capabilities, cache_salt="s", request_id="r"
@@ -51,6 +51,6 @@ def test_text_and_calls_that_must_be_made_have_no_format(fields: dict[str, Any])
 
 def test_a_seed_that_engines_take_for_none_is_another() -> None:
     body = {"model": "demo", "messages": [{"role": "user", "content": "hi"}], "seed": -1}
-    data, chat = json.dumps(body).encode(), Chat()
+    data, chat = json.dumps(body).encode(), ChatDialect()
     work = chat.job(chat.decode(data), body_bytes=len(data), model=catalog.model()).work
     assert json.loads(b"".join((*work.fields, b"}")))["seed"] == 2**63 - 2

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.contract.replica import NO_PREFIX_CACHE
-from serving.gateway.dialects.dialect import Job
-from serving.gateway.dialects.every import GENERATING
+from serving.gateway.dialects.base import InferenceRequest
+from serving.gateway.dialects.routes import GENERATING
 from serving.gateway.places import Place, best, blocks_of_prompt, in_order
 from serving.gateway.principals import Principal
 from serving.pool.pool import Pool
@@ -22,7 +22,7 @@ from tests.fixtures import catalog
 LONG = "A penstock is the gated, metered pipe that feeds a turbine. " * 40
 
 
-def job(path: str = "/v1/chat/completions", **fields: Any) -> Job:
+def job(path: str = "/v1/chat/completions", **fields: Any) -> InferenceRequest:
     body = {"model": "demo", "messages": [{"role": "user", "content": "hi"}]} | fields
     if path == "/v1/completions":
         del body["messages"]

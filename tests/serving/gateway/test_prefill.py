@@ -5,7 +5,11 @@ from typing import Any
 
 import pytest
 
-from serving.gateway.dialects.anthropic.route import CountTokens, Lowered, Messages
+from serving.gateway.dialects.anthropic.messages import (
+    CountTokensDialect,
+    MessagesBase,
+    MessagesDialect,
+)
 from serving.gateway.errors import BadRequest
 from tests.fixtures import catalog
 from tests.fixtures.engine_requests import told_to_vllm
@@ -16,22 +20,22 @@ CALL = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}}
 FORMAT = {"format": {"type": "json_schema", "schema": {"type": "object"}}}
 
 
-def told(content: Any, dialect: Lowered | None = None, **fields: Any) -> dict[str, Any]:
-    dialect = dialect or Messages()
+def told(content: Any, dialect: MessagesBase | None = None, **fields: Any) -> dict[str, Any]:
+    dialect = dialect or MessagesDialect()
     turns = [*ASK, {"role": "assistant", "content": content}] if content is not None else ASK
     body = {"model": "demo", "messages": turns} | fields
-    if isinstance(dialect, Messages):
+    if isinstance(dialect, MessagesDialect):
         body["max_tokens"] = 9
     data = json.dumps(body).encode()
     made = dialect.job(dialect.decode(data), body_bytes=len(data), model=catalog.model())
     return told_to_vllm(made)
 
 
-@pytest.mark.parametrize("dialect", [Messages(), CountTokens()])
+@pytest.mark.parametrize("dialect", [MessagesDialect(), CountTokensDialect()])
 @pytest.mark.parametrize(
     "content", ["The capital", "", [{"type": "text", "text": "The"}], "<tool_call>"]
 )
-def test_a_last_turn_of_the_assistants_is_continued(dialect: Lowered, content: Any) -> None:
+def test_a_last_turn_of_the_assistants_is_continued(dialect: MessagesBase, content: Any) -> None:
     body = told(content, dialect)
     assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
     assert body["messages"][-1]["role"] == "assistant"

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from serving.contract.records import ModelRecord
-from serving.gateway.dialects.chat import Chat
-from serving.gateway.dialects.completions import Completions
-from serving.gateway.dialects.dialect import Dialect, Job
-from serving.gateway.dialects.embeddings import Embeddings
+from serving.gateway.dialects.base import Dialect, InferenceRequest
+from serving.gateway.dialects.openai.chat import ChatDialect
+from serving.gateway.dialects.openai.completions import CompletionsDialect
+from serving.gateway.dialects.openai.embeddings import EmbeddingsDialect
 from serving.gateway.errors import (
     ApiError,
     BadRequest,
@@ -26,7 +26,7 @@ from serving.gateway.preparing.preparation import HERE_BYTES_MAX, Preparation, b
 from tests.fixtures.catalog import embedder, model
 from tests.fixtures.loop_meter import KEPT, metered_loop
 
-CHAT, COMPLETIONS, EMBEDDINGS = Chat(), Completions(), Embeddings()
+CHAT, COMPLETIONS, EMBEDDINGS = ChatDialect(), CompletionsDialect(), EmbeddingsDialect()
 OBJECT = {"type": "object", "properties": {"a": {"type": "string"}}}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": OBJECT}}
 
@@ -91,8 +91,8 @@ async def outcome(of: Preparation, dialect: Dialect, data: bytes) -> Any:
     return comparable(job)
 
 
-def comparable(job: Job) -> dict[str, Any]:
-    named = {name: getattr(job, name) for name in Job.__slots__ if name != "work"}
+def comparable(job: InferenceRequest) -> dict[str, Any]:
+    named = {name: getattr(job, name) for name in InferenceRequest.__slots__ if name != "work"}
     work = {name: getattr(job.work, name) for name in type(job.work).__slots__}
     return named | work | {"fields": json.loads(b"".join(job.work.fields) + b"}")}
 

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from serving.gateway.dialects.anthropic.route import Messages
-from serving.gateway.dialects.responses.route import Responses
+from serving.gateway.dialects.anthropic.messages import MessagesDialect
+from serving.gateway.dialects.openai.responses import ResponsesDialect
 from tests.fixtures import catalog
 from tests.fixtures.engine_requests import told_to_vllm
 
 RECORDED = Path(__file__).parent / "recorded"
-AGENTS = {"claude_code": Messages(), "codex": Responses()}
+AGENTS = {"claude_code": MessagesDialect(), "codex": ResponsesDialect()}
 NAMES = {
     "claude_code": {"Read", "Bash", "Workflow"},
     "codex": {"exec_command", "multi_agent_v1.spawn_agent"},

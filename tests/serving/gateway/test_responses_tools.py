@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from serving.gateway.dialects.responses.route import Responses
-from serving.gateway.dialects.responses.tools import input_of
+from serving.gateway.dialects.openai.responses import ResponsesDialect
+from serving.gateway.dialects.openai.responses_tools import input_of
 from serving.gateway.errors import BadRequest
 from tests.fixtures import catalog
 from tests.fixtures.engine_requests import told_to_vllm
 from tests.fixtures.gateway import Stack
 
 PATH = "/v1/responses"
-RESPONSES = Responses()
+RESPONSES = ResponsesDialect()
 ASK: dict[str, Any] = {"model": "demo", "input": "How does a penstock feed a turbine?"}
 FUNCTION: dict[str, Any] = {
     "type": "function",

@@ -10,18 +10,18 @@ from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
 from serving.engine.events import EngineEvent, TokenUsage
-from serving.gateway.dialects.anthropic.answer import arguments_of
-from serving.gateway.dialects.anthropic.route import Messages
-from serving.gateway.dialects.chat import Chat
-from serving.gateway.dialects.completions import Completions
-from serving.gateway.dialects.dialect import Dialect, Job
-from serving.gateway.dialects.responses.route import Responses
+from serving.gateway.dialects.anthropic.messages import MessagesDialect
+from serving.gateway.dialects.anthropic.messages_render import arguments_of
+from serving.gateway.dialects.base import Dialect, InferenceRequest
+from serving.gateway.dialects.openai.chat import ChatDialect
+from serving.gateway.dialects.openai.completions import CompletionsDialect
+from serving.gateway.dialects.openai.responses import ResponsesDialect
 from tests.fixtures import catalog
 from tests.fixtures.engine_requests import told_to_vllm
 from tests.fixtures.gateway import MESSAGES, Stack
 
-CHAT, COMPLETIONS = Chat(), Completions()
-RESPONSES, ANTHROPICS = Responses(), Messages()
+CHAT, COMPLETIONS = ChatDialect(), CompletionsDialect()
+RESPONSES, ANTHROPICS = ResponsesDialect(), MessagesDialect()
 TEXTS = st.text(max_size=12)
 FUNCTION: dict[str, Any] = {
     "name": "open_gate",
@@ -34,7 +34,7 @@ ANSWERS = st.fixed_dictionaries(
 )
 
 
-def job(dialect: Dialect, body: dict[str, Any]) -> Job:
+def job(dialect: Dialect, body: dict[str, Any]) -> InferenceRequest:
     data = json.dumps(body).encode()
     return dialect.job(dialect.decode(data), body_bytes=len(data), model=catalog.model())
 
@@ -64,7 +64,7 @@ def engines_stream(answer: dict[str, Any]) -> list[EngineEvent]:
     return [EngineEvent(json.dumps(head | {"choices": [choice]}).encode()) for choice in choices]
 
 
-def answered(work: Job, answer: dict[str, Any]) -> dict[str, Any]:
+def answered(work: InferenceRequest, answer: dict[str, Any]) -> dict[str, Any]:
     """What the client gets of an engine's answer."""
     rendering = work.dialect.rendering(work, "our-id")
     rendering.take(engines_stream(answer))
@@ -107,7 +107,7 @@ def test_a_turn_that_only_called_tools_may_say_an_empty_list(calls: list[dict[st
     assert heard == {"role": "assistant", "tool_calls": called}
 
 
-def heard_again(work: Job) -> dict[str, Any]:
+def heard_again(work: InferenceRequest) -> dict[str, Any]:
     """The assistant's turn, as an engine hears it when it was sent back."""
     turns = [turn for turn in told_to_vllm(work)["messages"] if turn["role"] == "assistant"]
     assert len(turns) == 1
@@ -121,7 +121,7 @@ def told_by_events(stream: bytes) -> list[dict[str, Any]]:
     return [json.loads(line[6:]) for line in lines if line.startswith("data: ")]
 
 
-def streamed(work: Job, answer: dict[str, Any]) -> list[dict[str, Any]]:
+def streamed(work: InferenceRequest, answer: dict[str, Any]) -> list[dict[str, Any]]:
     """The events that a client gets of an engine's stream."""
     rendering = work.dialect.rendering(work, "our-id")
     data = b"".join(rendering.take([event]) for event in engines_stream(answer))

@@ -10,18 +10,20 @@ from hypothesis import strategies as st
 from serving.contract.price import worst_case_nanos
 from serving.contract.prompt import PromptBound
 from serving.engine.events import TokenUsage
-from serving.gateway.dialects import completions
-from serving.gateway.dialects.chat import ENGINE_FIELDS, Chat, ChatRequest
-from serving.gateway.dialects.completions import CompletionRequest, Completions
-from serving.gateway.dialects.dialect import Job
-from serving.gateway.dialects.json_schema import SchemaCheck
-from serving.gateway.dialects.pattern import SIZE_MAX
-from serving.gateway.dialects.schema_references import DEPTH_MAX
+from serving.gateway.dialects.base import InferenceRequest
+from serving.gateway.dialects.json_schema import DEPTH_MAX, PATTERN_SIZE_MAX, SchemaValidator
+from serving.gateway.dialects.openai.chat import ENGINE_FIELDS, ChatDialect
+from serving.gateway.dialects.openai.chat_request import ChatRequest
+from serving.gateway.dialects.openai.completions import (
+    CompletionRequest,
+    CompletionsDialect,
+)
+from serving.gateway.dialects.openai.envelope import completions
 from serving.gateway.errors import BadRequest
 from tests.fixtures.catalog import model, price
 from tests.fixtures.engine_requests import told_to_vllm
 
-CHAT, COMPLETIONS = Chat(), Completions()
+CHAT, COMPLETIONS = ChatDialect(), CompletionsDialect()
 USER = {"role": "user", "content": "hi"}
 ASK: dict[str, Any] = {"model": "demo", "messages": [USER]}
 JSON_VALUES = st.recursive(
@@ -39,7 +41,7 @@ def allowed(name: str) -> dict[str, Any]:
     return {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [named]}}
 
 
-def job(body: dict[str, Any], endpoint: Any = CHAT) -> Job:
+def job(body: dict[str, Any], endpoint: Any = CHAT) -> InferenceRequest:
     data = json.dumps(body).encode()
     request = endpoint.decode(data)
     return endpoint.job(request, body_bytes=len(data), model=model())
@@ -220,25 +222,25 @@ def test_counts_are_bounded_where_an_engine_compiles_them() -> None:
 
 @pytest.mark.parametrize("pattern", ["[[a]", "[a&&b]", "[a||b]", "[a~~b]"])
 def test_what_another_python_may_read_otherwise_is_taken_without_a_warning(pattern: str) -> None:
-    SchemaCheck().check({"type": "string", "pattern": pattern}, "p")
+    SchemaValidator().check({"type": "string", "pattern": pattern}, "p")
 
 
 def test_a_pattern_may_be_as_large_as_its_bound() -> None:
-    SchemaCheck().check({"type": "string", "pattern": f"a{{{SIZE_MAX}}}"}, "p")
+    SchemaValidator().check({"type": "string", "pattern": f"a{{{PATTERN_SIZE_MAX}}}"}, "p")
     with pytest.raises(BadRequest):
-        SchemaCheck().check({"type": "string", "pattern": f"a{{{SIZE_MAX + 1}}}"}, "p")
+        SchemaValidator().check({"type": "string", "pattern": f"a{{{PATTERN_SIZE_MAX + 1}}}"}, "p")
 
 
 def test_a_schema_may_be_sixteen_deep_and_share_definitions() -> None:
     deep: dict[str, Any] = {"type": "string"}
     for _ in range((DEPTH_MAX - 2) // 2):
         deep = {"properties": {"a": deep}}
-    SchemaCheck().check(deep, "p")
+    SchemaValidator().check(deep, "p")
     with pytest.raises(BadRequest):
-        SchemaCheck().check({"properties": {"a": {"properties": {"a": deep}}}}, "p")
+        SchemaValidator().check({"properties": {"a": {"properties": {"a": deep}}}}, "p")
     point = {"$defs": {"p": {"type": "number"}}}
-    SchemaCheck().check(point | {"properties": {n: {"$ref": "#/$defs/p"} for n in "xyz"}}, "p")
-    SchemaCheck().check({"properties": {"type": {"type": "string"}, "pattern": {}}}, "p")
+    SchemaValidator().check(point | {"properties": {n: {"$ref": "#/$defs/p"} for n in "xyz"}}, "p")
+    SchemaValidator().check({"properties": {"type": {"type": "string"}, "pattern": {}}}, "p")
 
 
 NODE = {"type": "object", "properties": {"value": {"type": "string"}}, "required": ["value"]}

@@ -8,19 +8,28 @@ import msgspec
 import pytest
 
 from serving.engine.errors import PromptLength, RequestRejected
-from serving.gateway.dialects.anthropic.request import CountRequest, MessagesRequest
-from serving.gateway.dialects.anthropic.route import CountTokens, Messages
-from serving.gateway.dialects.chat import Chat, ChatRequest
-from serving.gateway.dialects.completions import CompletionRequest, Completions
-from serving.gateway.dialects.dialect import Job
-from serving.gateway.dialects.embeddings import Embeddings, EmbeddingsRequest
-from serving.gateway.dialects.responses.request import ResponsesRequest
-from serving.gateway.dialects.responses.route import Responses
+from serving.gateway.dialects.anthropic.messages import CountTokensDialect, MessagesDialect
+from serving.gateway.dialects.anthropic.messages_request import CountTokensRequest, MessagesRequest
+from serving.gateway.dialects.base import InferenceRequest
+from serving.gateway.dialects.openai.chat import ChatDialect
+from serving.gateway.dialects.openai.chat_request import ChatRequest
+from serving.gateway.dialects.openai.completions import (
+    CompletionRequest,
+    CompletionsDialect,
+)
+from serving.gateway.dialects.openai.embeddings import EmbeddingsDialect, EmbeddingsRequest
+from serving.gateway.dialects.openai.responses import ResponsesDialect
+from serving.gateway.dialects.openai.responses_request import ResponsesRequest
 from serving.gateway.errors import BadRequest
 from tests.fixtures import catalog
 from tests.fixtures.engine_requests import told_to_vllm
 
-CHAT, COMPLETIONS, RESPONSES, MESSAGES = Chat(), Completions(), Responses(), Messages()
+CHAT, COMPLETIONS, RESPONSES, MESSAGES = (
+    ChatDialect(),
+    CompletionsDialect(),
+    ResponsesDialect(),
+    MessagesDialect(),
+)
 USER = {"role": "user", "content": "hi"}
 FUNCTION = {"name": "f", "parameters": {"type": "object"}}
 ASK: dict[Any, dict[str, Any]] = {
@@ -28,8 +37,8 @@ ASK: dict[Any, dict[str, Any]] = {
     COMPLETIONS: {"model": "demo", "prompt": "hi", "max_tokens": 5},
     RESPONSES: {"model": "demo", "input": "hi", "max_output_tokens": 5},
     MESSAGES: {"model": "demo", "messages": [USER], "max_tokens": 5},
-    CountTokens(): {"model": "demo", "messages": [USER]},
-    Embeddings(): {"model": "demo-embed", "input": "hi"},
+    CountTokensDialect(): {"model": "demo", "messages": [USER]},
+    EmbeddingsDialect(): {"model": "demo-embed", "input": "hi"},
 }
 
 KINDS: dict[str, type[msgspec.Struct]] = {
@@ -37,15 +46,15 @@ KINDS: dict[str, type[msgspec.Struct]] = {
     "/v1/completions": CompletionRequest,
     "/v1/responses": ResponsesRequest,
     "/v1/messages": MessagesRequest,
-    "/v1/messages/count_tokens": CountRequest,
+    "/v1/messages/count_tokens": CountTokensRequest,
     "/v1/embeddings": EmbeddingsRequest,
 }
 
 
-def job(dialect: Any, body: Any) -> Job:
+def job(dialect: Any, body: Any) -> InferenceRequest:
     data = json.dumps(body).encode()
     record = catalog.embedder() if dialect.task == "embed" else catalog.model()
-    made: Job = dialect.job(dialect.decode(data), body_bytes=len(data), model=record)
+    made: InferenceRequest = dialect.job(dialect.decode(data), body_bytes=len(data), model=record)
     return made
 
 

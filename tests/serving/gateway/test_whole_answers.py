@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from serving.engine.errors import InvalidEngineResponse
 from serving.engine.events import EngineEvent, TokenUsage
-from serving.gateway.dialects import assembly
-from serving.gateway.dialects.chat import Chat
-from serving.gateway.dialects.completions import Completions
-from serving.gateway.dialects.dialect import Dialect, Job
+from serving.gateway.dialects import accumulate
+from serving.gateway.dialects.base import Dialect, InferenceRequest
+from serving.gateway.dialects.openai.chat import ChatDialect
+from serving.gateway.dialects.openai.completions import CompletionsDialect
 from tests.fixtures import catalog
 from tests.fixtures.engine_requests import for_vllm
 from tests.fixtures.gateway import MESSAGES, Stack
 
-CHAT, COMPLETIONS = Chat(), Completions()
+CHAT, COMPLETIONS = ChatDialect(), CompletionsDialect()
 ASKS: dict[Dialect, dict[str, Any]] = {
     CHAT: {"model": "demo", "messages": MESSAGES},
     COMPLETIONS: {"model": "demo", "prompt": "A penstock is"},
@@ -30,7 +30,7 @@ TOKENS = st.lists(st.text(max_size=6), min_size=1, max_size=12)
 ENDINGS = st.sampled_from([("stop", None), ("length", None), ("stop", "\n"), ("stop", 7)])
 
 
-def job(dialect: Dialect, **fields: Any) -> Job:
+def job(dialect: Dialect, **fields: Any) -> InferenceRequest:
     data = json.dumps(ASKS[dialect] | fields).encode()
     return dialect.job(dialect.decode(data), body_bytes=len(data), model=catalog.model())
 
@@ -40,7 +40,7 @@ def event(choices: list[dict[str, Any]]) -> EngineEvent:
     return EngineEvent(json.dumps(head | {"choices": choices}).encode())
 
 
-def assembled(work: Job, events: list[EngineEvent]) -> list[dict[str, Any]]:
+def assembled(work: InferenceRequest, events: list[EngineEvent]) -> list[dict[str, Any]]:
     rendering = work.dialect.rendering(work, "our-id")
     assert rendering.take(events) == b""
     body = json.loads(rendering.end(TokenUsage(input=3, output=5)))
@@ -146,7 +146,7 @@ def test_what_is_no_answer_is_not_passed_off_as_one(choices: list[dict[str, Any]
 
 
 def test_an_answer_never_outgrows_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assembly, "ANSWER_BYTES_MAX", 200)
+    monkeypatch.setattr(accumulate, "ANSWER_BYTES_MAX", 200)
     with pytest.raises(InvalidEngineResponse, match="larger"):
         assembled(job(CHAT), [event([{"index": 0, "delta": {"content": "x" * 200}}])])
 

@@ -16,7 +16,9 @@ from serving.usage.spend_forecast import SpendForecast
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-def balance_of(*grants: int, budget_id: str = "balance:org_a", until: float = 100.0) -> LeaseBalance:
+def balance_of(
+    *grants: int, budget_id: str = "balance:org_a", until: float = 100.0
+) -> LeaseBalance:
     balance = LeaseBalance(budget_id, (LIFETIME_STARTS_AT, None), SpendForecast(), {}, str)
     balance.leases = [Lease(f"l{n}", budget_id, g, 0.0, until) for n, g in enumerate(grants)]
     return balance

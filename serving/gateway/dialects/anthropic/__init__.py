@@ -1,6 +1,5 @@
-"""Anthropic's Messages: lowered to chat, raised from it.
+"""Anthropic's Messages, translated to chat and back.
 
-`blocks.py` and `request.py` are what a client may send, `lowering.py` makes a chat of it;
-`answer.py` is what it gets, whole, and `stream.py` the same as it comes; `errors.py` is how it is
-told of errors. `route.py` ties them to two routes: one answers, one only counts.
+`messages_request.py` is what a client may send, `messages.py` makes a chat of it, and
+`messages_render.py` is what the client gets, whole or as it comes.
 """

@@ -13,11 +13,11 @@ from serving.engine.embedding_parser import vector_of
 from serving.engine.errors import InvalidEngineResponse, PromptLength, Reason, RequestRejected
 from serving.engine.events import EngineEvent, PromptTokensDetails, TokenUsage
 from serving.engine.request import EngineRequest
-from serving.gateway.dialects import openai, refusals
-from serving.gateway.dialects.decode import BodyDecoder, invalid
-from serving.gateway.dialects.dialect import HERE_BYTES_MAX, Job, Rendering
-from serving.gateway.dialects.messages import Closed
-from serving.gateway.dialects.sampling import Label
+from serving.gateway.dialects import validation
+from serving.gateway.dialects.base import HERE_BYTES_MAX, InferenceRequest, Renderer
+from serving.gateway.dialects.openai import envelope
+from serving.gateway.dialects.openai.chat_request import Label, StrictStruct
+from serving.gateway.dialects.validation import StrictDecoder, invalid
 from serving.gateway.errors import JSON, ApiError, BadRequest, Headers
 
 _encode = msgspec.json.Encoder().encode
@@ -38,7 +38,7 @@ Input = str | Annotated[list[str | Token | TokenIds], Meta(min_length=1, max_len
 AT_LEAST = "an input has at least one character"
 
 
-class EmbeddingsRequest(Closed, kw_only=True):
+class EmbeddingsRequest(StrictStruct, kw_only=True):
     """Every field that a client may send."""
 
     model: Annotated[str, Meta(min_length=1, max_length=200)]
@@ -48,7 +48,7 @@ class EmbeddingsRequest(Closed, kw_only=True):
     user: Label | None = None
 
 
-class Embeddings(openai.OpenAIEnvelope):
+class EmbeddingsDialect(envelope.OpenAIEnvelope):
     """A `Dialect` of OpenAI's."""
 
     name: ClassVar[str] = "embeddings"
@@ -56,7 +56,7 @@ class Embeddings(openai.OpenAIEnvelope):
     task: ClassVar[Task] = "embed"
 
     def __init__(self) -> None:
-        self._decode = BodyDecoder(EmbeddingsRequest)
+        self._decode = StrictDecoder(EmbeddingsRequest)
 
     def decode(self, data: bytes) -> Any:
         """Return the body. Raises BadRequest."""
@@ -66,7 +66,9 @@ class Embeddings(openai.OpenAIEnvelope):
         """Tell that it brings none."""
         return False
 
-    def job(self, request: EmbeddingsRequest, *, body_bytes: int, model: ModelRecord) -> Job:
+    def job(
+        self, request: EmbeddingsRequest, *, body_bytes: int, model: ModelRecord
+    ) -> InferenceRequest:
         """Check the request against its model and return its job. Raises BadRequest."""
         encoding = request.encoding_format or "float"
         inputs = _count_inputs(request.input, model, encoding)
@@ -88,7 +90,7 @@ class Embeddings(openai.OpenAIEnvelope):
             output_tokens_max=0,
             needs=needs,
         )
-        return Job(
+        return InferenceRequest(
             dialect=self,
             model=model,
             model_name=request.model,
@@ -101,16 +103,16 @@ class Embeddings(openai.OpenAIEnvelope):
             body=encoding,
         )
 
-    def rendering(self, job: Job, request_id: str) -> Rendering:
+    def rendering(self, job: InferenceRequest, request_id: str) -> Renderer:
         """Return how the answer is told."""
-        return Vectors(job)
+        return EmbeddingsRenderer(job)
 
-    def refusal(self, refused: RequestRejected, job: Job) -> ApiError:
+    def refusal(self, refused: RequestRejected, job: InferenceRequest) -> ApiError:
         """Return what is told of a job that the engine minds."""
         if refused.reason == "context":
             return _too_long(job.model, "an input", refused.prompt)
         # Whatever its words remind of, there are no tools, formats or messages here.
-        return refusals.refused("dimensions" if refused.reason == "dimensions" else "other")
+        return validation.refused("dimensions" if refused.reason == "dimensions" else "other")
 
 
 def _count_inputs(given: Input, model: ModelRecord, encoding: Encoding) -> int:
@@ -174,12 +176,12 @@ class _Usage(msgspec.Struct, omit_defaults=True):
     prompt_tokens_details: PromptTokensDetails | UnsetType = UNSET
 
 
-class Vectors:
+class EmbeddingsRenderer:
     """The rendering of an answer: each vector is written anew as it comes."""
 
     headers: Headers = JSON
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: InferenceRequest) -> None:
         self._model_name = job.model_name
         self._is_base64 = job.body == "base64"
         self._parts = [b'{"object":"list","data":[']

@@ -9,17 +9,17 @@ from msgspec import Meta
 from serving.contract.records import ModelRecord
 from serving.engine.errors import Reason
 from serving.engine.request import Feature
-from serving.gateway.dialects import sampling
-from serving.gateway.dialects.decode import invalid
-from serving.gateway.dialects.route import Route
-from serving.gateway.dialects.sampling import Sampling
+from serving.gateway.dialects.openai import chat_request
+from serving.gateway.dialects.openai.chat import TextGenerationDialect
+from serving.gateway.dialects.openai.chat_request import GenerationParams
+from serving.gateway.dialects.validation import invalid
 
 CHOICES_MAX = 8
 Token = Annotated[int, Meta(ge=0, le=10**6)]
 TokenIds = Annotated[list[Token], Meta(min_length=1, max_length=2**20)]
 
 
-class CompletionRequest(Sampling, kw_only=True):
+class CompletionRequest(GenerationParams, kw_only=True):
     """Every field that a client may send."""
 
     prompt: str | Annotated[list[str | Token | TokenIds], Meta(min_length=1, max_length=2**20)]
@@ -29,13 +29,13 @@ class CompletionRequest(Sampling, kw_only=True):
     max_tokens: Annotated[int, Meta(ge=0, le=10**9)] | None = None
 
 
-ENGINE_FIELDS = ("prompt", *sampling.PASSED, "echo", "logprobs")
+ENGINE_FIELDS = ("prompt", *chat_request.PASSED, "echo", "logprobs")
 """The prompt first: what begins alike is routed alike."""
 OUTPUT_TOKENS_DEFAULT = 16
 """What OpenAI documents for this route."""
 
 
-class Completions(Route[CompletionRequest]):
+class CompletionsDialect(TextGenerationDialect[CompletionRequest]):
     """`POST /v1/completions`."""
 
     name = "completions"
@@ -49,7 +49,7 @@ class Completions(Route[CompletionRequest]):
 
     def check(self, request: CompletionRequest, model: ModelRecord) -> None:
         """Check what the types alone cannot. Raises BadRequest."""
-        sampling.check(request, model)
+        chat_request.check(request, model)
         if request.max_tokens == 0 and not request.echo:
             raise invalid("max_tokens", "it takes 'echo' too, to give the prompt alone", 0)
         if request.prompt == "" or (isinstance(request.prompt, list) and "" in request.prompt):
@@ -85,7 +85,7 @@ class Completions(Route[CompletionRequest]):
 
     def engine_fields(self, request: CompletionRequest) -> dict[str, Any]:
         """Return what an engine is told, but for the fields that are the gateway's own."""
-        return sampling.passed_fields(request, ENGINE_FIELDS)
+        return chat_request.passed_fields(request, ENGINE_FIELDS)
 
     def asked_output_tokens(self, request: CompletionRequest) -> tuple[str, int | None]:
         """Return how many tokens the client allows; this route has a default."""

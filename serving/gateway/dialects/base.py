@@ -22,7 +22,7 @@ millisecond. To hand less to a process would cost the loop more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class InferenceRequest:
     """One request, ready to be admitted: the work for an engine and what the client wants to see.
 
     `model_name` is what the client called the model, `body_bytes` how long its body was, `prompt`
@@ -31,7 +31,7 @@ class Job:
     what of its body the answer repeats.
     """
 
-    dialect: "Generating"
+    dialect: "InferenceDialect"
     model: ModelRecord
     model_name: str
     work: EngineRequest
@@ -88,7 +88,7 @@ class ErrorReply(NamedTuple):
     body: bytes
 
 
-class Rendering(Protocol):
+class Renderer(Protocol):
     """One answer on its way out; `headers` go before the first byte of it."""
 
     headers: Headers
@@ -137,21 +137,21 @@ class Dialect(Envelope, Protocol):
     def has_schemas(self, request: Any) -> bool:
         """Tell whether the request brings JSON Schemas: what they cost is not in their length."""
 
-    def job(self, request: Any, *, body_bytes: int, model: ModelRecord) -> Job:
+    def job(self, request: Any, *, body_bytes: int, model: ModelRecord) -> InferenceRequest:
         """Check the request against its model and return its job. Raises BadRequest."""
 
-    def refusal(self, refused: RequestRejected, job: Job) -> ApiError:
+    def refusal(self, refused: RequestRejected, job: InferenceRequest) -> ApiError:
         """Return what is told of a job that the engine minds."""
 
 
-class Generating(Dialect, Protocol):
+class InferenceDialect(Dialect, Protocol):
     """The language of a route that has an engine make something: metered, and paid for."""
 
-    def rendering(self, job: Job, request_id: str) -> Rendering:
+    def rendering(self, job: InferenceRequest, request_id: str) -> Renderer:
         """Return how the answer is told."""
 
 
-class Counting(Dialect, Protocol):
+class TokenCountDialect(Dialect, Protocol):
     """The language of a route that counts the tokens of a prompt, which is charged to nobody."""
 
     def counted(self, tokens: int) -> bytes:

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from serving.contract.records import ModelRecord, Task
 from serving.contract.units import Tier
 from serving.engine.events import CompletionTokensDetails, PromptTokensDetails, TokenUsage
-from serving.gateway.dialects.dialect import ErrorReply
+from serving.gateway.dialects.base import ErrorReply
 from serving.gateway.errors import ApiError, Headers
 from serving.limits.gcra import LimitStatus
 
@@ -22,7 +22,7 @@ LIMITED = (
 """What headers tell of, and which limits that is."""
 
 
-class Usage(msgspec.Struct):
+class OpenAIUsage(msgspec.Struct):
     """Usage in OpenAI's words; every key always."""
 
     prompt_tokens: int
@@ -32,7 +32,7 @@ class Usage(msgspec.Struct):
     completion_tokens_details: CompletionTokensDetails
 
 
-class Answer(msgspec.Struct):
+class CompletionObject(msgspec.Struct):
     """An answer, or the last event of one, as the client gets it."""
 
     id: str
@@ -40,12 +40,12 @@ class Answer(msgspec.Struct):
     created: int
     model: str
     choices: msgspec.Raw
-    usage: Usage
+    usage: OpenAIUsage
     service_tier: Tier | UnsetType = UNSET
     """Where the request names one."""
 
 
-class ErrorDetail(msgspec.Struct):
+class OpenAIErrorDetail(msgspec.Struct):
     """The four keys that every error has, and what figures there are."""
 
     message: str
@@ -55,13 +55,13 @@ class ErrorDetail(msgspec.Struct):
     metadata: Mapping[str, Any] | UnsetType = UNSET
 
 
-class ErrorBody(msgspec.Struct):
+class OpenAIError(msgspec.Struct):
     """An error."""
 
-    error: ErrorDetail
+    error: OpenAIErrorDetail
 
 
-class Card(msgspec.Struct):
+class ModelObject(msgspec.Struct):
     """A model in OpenAI's words, and in one of ours what it is for."""
 
     id: str
@@ -71,16 +71,16 @@ class Card(msgspec.Struct):
     task: Task = "generate"
 
 
-class CardList(msgspec.Struct):
+class ModelList(msgspec.Struct):
     """All models of one organization."""
 
-    data: list[Card]
+    data: list[ModelObject]
     object: str = "list"
 
 
-def usage_of(tokens: TokenUsage) -> Usage:
+def usage_of(tokens: TokenUsage) -> OpenAIUsage:
     """Say what was metered."""
-    return Usage(
+    return OpenAIUsage(
         prompt_tokens=tokens.input,
         completion_tokens=tokens.output,
         total_tokens=tokens.input + tokens.output,
@@ -89,15 +89,15 @@ def usage_of(tokens: TokenUsage) -> Usage:
     )
 
 
-def detail_of(error: ApiError) -> ErrorDetail:
+def detail_of(error: ApiError) -> OpenAIErrorDetail:
     """Return what is told of an error."""
     figures = UNSET if error.metadata is None else error.metadata
-    return ErrorDetail(error.message, error.kind, error.param, error.code, figures)
+    return OpenAIErrorDetail(error.message, error.kind, error.param, error.code, figures)
 
 
 def error_body(error: ApiError) -> bytes:
     """Return the error as JSON."""
-    return msgspec.json.encode(ErrorBody(detail_of(error)))
+    return msgspec.json.encode(OpenAIError(detail_of(error)))
 
 
 def error_reply(error: ApiError) -> ErrorReply:
@@ -120,15 +120,15 @@ class OpenAIEnvelope:
 
     def model_list(self, offers: Sequence[tuple[str, ModelRecord]]) -> bytes:
         """Return the models that may be called."""
-        return msgspec.json.encode(CardList([_card(name, model) for name, model in offers]))
+        return msgspec.json.encode(ModelList([_card(name, model) for name, model in offers]))
 
     def model_card(self, name: str, model: ModelRecord) -> bytes:
         """Return one of them."""
         return msgspec.json.encode(_card(name, model))
 
 
-def _card(name: str, model: ModelRecord) -> Card:
-    return Card(name, int(model.created_at.timestamp()), task=model.task)
+def _card(name: str, model: ModelRecord) -> ModelObject:
+    return ModelObject(name, int(model.created_at.timestamp()), task=model.task)
 
 
 def error_event(error: ApiError) -> bytes:

@@ -11,11 +11,16 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from serving.gateway.dialects import chat
-from serving.gateway.dialects.chat import TOOLS_MAX, Description
-from serving.gateway.dialects.decode import BodyDecoder, invalid, placed
-from serving.gateway.dialects.messages import Closed, FunctionName, Hint
-from serving.gateway.dialects.schema_references import Schema
+from serving.gateway.dialects.json_schema import Schema
+from serving.gateway.dialects.openai import chat_request
+from serving.gateway.dialects.openai.chat_request import (
+    TOOLS_MAX,
+    Description,
+    FunctionName,
+    Hint,
+    StrictStruct,
+)
+from serving.gateway.dialects.validation import StrictDecoder, invalid, placed
 from serving.gateway.errors import BadRequest, Headers
 
 OMITTED_HEADER = b"x-penstock-omitted-tools"
@@ -30,7 +35,7 @@ INPUT_SCHEMA: Schema = {
 _KIND = re.compile(r"[a-z0-9_]{1,64}")
 
 
-class Offered(Closed):
+class Offered(StrictStruct):
     """What functions and custom tools have in common; every tool is there from the start."""
 
     name: FunctionName
@@ -40,7 +45,7 @@ class Offered(Closed):
     defer_loading: Hint = None
 
 
-class FunctionTool(Offered, tag_field="type", tag="function"):
+class ResponsesFunctionTool(Offered, tag_field="type", tag="function"):
     """A function that the model may call."""
 
     parameters: Schema | None = None
@@ -48,11 +53,11 @@ class FunctionTool(Offered, tag_field="type", tag="function"):
     output_schema: Hint = None
 
 
-class TextFormat(Closed, tag_field="type", tag="text"):
+class CustomTextFormat(StrictStruct, tag_field="type", tag="text"):
     """Any text."""
 
 
-class GrammarFormat(Closed, tag_field="type", tag="grammar"):
+class GrammarFormat(StrictStruct, tag_field="type", tag="grammar"):
     """Text that a grammar describes; the model is told, and not held to it."""
 
     syntax: Literal["lark", "regex"]
@@ -62,18 +67,18 @@ class GrammarFormat(Closed, tag_field="type", tag="grammar"):
 class CustomTool(Offered, tag_field="type", tag="custom"):
     """A tool that takes a text."""
 
-    format: TextFormat | GrammarFormat | None = None
+    format: CustomTextFormat | GrammarFormat | None = None
 
 
-class NamespaceTool(Closed, tag_field="type", tag="namespace"):
+class NamespaceTool(StrictStruct, tag_field="type", tag="namespace"):
     """Tools under a common name."""
 
     name: FunctionName
-    tools: Annotated[list[FunctionTool | CustomTool], Meta(max_length=TOOLS_MAX)]
+    tools: Annotated[list[ResponsesFunctionTool | CustomTool], Meta(max_length=TOOLS_MAX)]
     description: Description | None = None
 
 
-Tool = FunctionTool | CustomTool | NamespaceTool
+Tool = ResponsesFunctionTool | CustomTool | NamespaceTool
 
 
 class CalledTool(NamedTuple):
@@ -88,7 +93,7 @@ class OfferedTool(NamedTuple):
     """A tool with its place in the request."""
 
     place: str
-    tool: FunctionTool | CustomTool
+    tool: ResponsesFunctionTool | CustomTool
     namespace: str | None
 
     @property
@@ -122,10 +127,10 @@ class Tools(NamedTuple):
 
 _decode_kind = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
-_decoders: dict[str, BodyDecoder] = {
-    "function": BodyDecoder(FunctionTool),
-    "custom": BodyDecoder(CustomTool),
-    "namespace": BodyDecoder(NamespaceTool),
+_decoders: dict[str, StrictDecoder] = {
+    "function": StrictDecoder(ResponsesFunctionTool),
+    "custom": StrictDecoder(CustomTool),
+    "namespace": StrictDecoder(NamespaceTool),
 }
 
 
@@ -154,14 +159,16 @@ def name_of(name: str, namespace: str | None) -> str:
     return name if namespace is None else f"{namespace}.{name}"
 
 
-def for_chat(offered: OfferedTool) -> chat.Tool:
+def for_chat(offered: OfferedTool) -> chat_request.ChatTool:
     """Return a tool as chat has it."""
     tool = offered.tool
-    if isinstance(tool, FunctionTool):
-        function = chat.Function(offered.name, tool.description, tool.parameters, tool.strict)
+    if isinstance(tool, ResponsesFunctionTool):
+        function = chat_request.FunctionDefinition(
+            offered.name, tool.description, tool.parameters, tool.strict
+        )
     else:
-        function = chat.Function(offered.name, _description(tool), INPUT_SCHEMA)
-    return chat.Tool(function, "function")
+        function = chat_request.FunctionDefinition(offered.name, _description(tool), INPUT_SCHEMA)
+    return chat_request.ChatTool(function, "function")
 
 
 def arguments_of(text: str) -> str:

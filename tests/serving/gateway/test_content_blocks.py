@@ -15,7 +15,7 @@ from serving.engine.events import (
     EngineMessage,
     EngineToolCall,
 )
-from serving.gateway.dialects.passages import Passages, passages_of
+from serving.gateway.dialects.accumulate import ContentBlockSplitter, passages_of
 
 WORDS = st.text(min_size=1, max_size=6)
 
@@ -36,7 +36,7 @@ def call(index: int, **fields: Any) -> ChoiceDelta:
 def test_whole_and_as_it_comes(
     thought: str | None, said: str | None, calls: list[tuple[str, str]]
 ) -> None:
-    passages = Passages()
+    passages = ContentBlockSplitter()
     steps = [step for letter in thought or "" for step in passages.read(reasoning(letter))]
     for letter in said or "":
         steps += passages.read(part(delta={"content": letter}))
@@ -66,7 +66,7 @@ def reasoning(text: str) -> ChoiceDelta:
 
 
 def test_a_call_that_is_over_does_not_go_on() -> None:
-    passages = Passages()
+    passages = ContentBlockSplitter()
     passages.read(call(0, id="a", function={"name": "f"}))
     passages.read(call(1, id="b", function={"name": "g"}))
     with pytest.raises(InvalidEngineResponse):
@@ -74,7 +74,7 @@ def test_a_call_that_is_over_does_not_go_on() -> None:
 
 
 def test_an_answer_without_an_ending_is_none() -> None:
-    passages = Passages()
+    passages = ContentBlockSplitter()
     passages.read(part(delta={"content": "x"}))
     with pytest.raises(InvalidEngineResponse):
         passages.end()
