@@ -14,8 +14,9 @@ class FileLocked(Exception):
 
 
 class FileLock:
-    """Held from its making to `close`. Raises InUse when others hold it for `seconds`, and OSError
-    where no file can be held there: on a full disk, in a folder that is not ours, on some NFS."""
+    """Held from its making to `close`. Raises FileLocked when others hold it for `seconds`, and
+    OSError where no file can be held there: on a full disk, in a folder that is not ours, on some
+    NFS."""
 
     def __init__(self, path: Path, seconds: float = 0.0) -> None:
         deadline = time.monotonic() + seconds

@@ -68,7 +68,7 @@ class InternalHttpClient:
     async def post(
         self, name: str, record: msgspec.Struct, kind: type[Record], seconds: float
     ) -> Record:
-        """Return what is answered within so many seconds. Raises CallFailed."""
+        """Return what is answered within so many seconds. Raises InternalCallError."""
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         began = time.monotonic()
         try:

@@ -36,7 +36,7 @@ class EmbeddingVector(msgspec.Struct):
         return binascii.b2a_base64(array("f", self.embedding), newline=False).decode()
 
     def numbers(self) -> list[float]:
-        """Return its numbers. Raises AnswerBroken."""
+        """Return its numbers. Raises InvalidEngineResponse."""
         if not isinstance(self.embedding, str):
             return self.embedding
         numbers = array("f")
@@ -62,7 +62,7 @@ _decode_frame = msgspec.json.Decoder(_Frame).decode
 
 
 def vector_of(event: EngineEvent) -> EmbeddingVector:
-    """Return the vector that an event is. Raises AnswerBroken."""
+    """Return the vector that an event is. Raises InvalidEngineResponse."""
     try:
         return _decode_vector(event.raw)
     except NOT_JSON as error:
@@ -86,7 +86,8 @@ class EmbeddingParser:
         self._rest: list[bytes] = []
 
     def feed(self, data: bytes) -> list[EngineEvent]:
-        """Return the vectors that this completes. Raises AnswerBroken when there is too much."""
+        """Return the vectors that this completes. Raises InvalidEngineResponse when there is too
+        much."""
         self._size += len(data)
         if self._size > ANSWER_BYTES_MAX:
             raise InvalidEngineResponse("the answer is larger than 64 MB")

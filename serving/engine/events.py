@@ -73,7 +73,7 @@ _decode_usage = msgspec.json.Decoder(EngineUsage).decode
 
 
 def read_usage(usage: bytes) -> TokenUsage:
-    """Return the counts of a usage in JSON. Raises AnswerBroken."""
+    """Return the counts of a usage in JSON. Raises InvalidEngineResponse."""
     try:
         return TokenUsage.of(_decode_usage(usage))
     except NOT_JSON as error:
@@ -186,7 +186,7 @@ class EngineEvent:
         self.usage = usage
 
     def chunk(self) -> EngineChunk:
-        """Return what it holds. Raises AnswerBroken when it is not a chunk."""
+        """Return what it holds. Raises InvalidEngineResponse when it is not a chunk."""
         try:
             return _decode(self.raw)
         except NOT_JSON as error:

@@ -109,7 +109,7 @@ class ReplicaConnection(asyncio.Protocol):
         return self._status
 
     async def read(self) -> bytes:
-        """Return what came of the body, nothing at its end. Raises AnswerBroken."""
+        """Return what came of the body, nothing at its end. Raises InvalidEngineResponse."""
         while not self._parts:
             if self._is_complete:
                 return b""
@@ -320,7 +320,7 @@ class ReplicaResponse(Protocol):
         """Wait for the status. Raises ReplicaUnreachable."""
 
     async def read(self) -> bytes:
-        """Return the next piece, nothing at the end. Raises AnswerBroken."""
+        """Return the next piece, nothing at the end. Raises InvalidEngineResponse."""
 
     def read_nowait(self) -> bytes:
         """Return what came and was not read yet."""

@@ -58,7 +58,7 @@ class HttpsReplicaResponse:
         return self._reply.status
 
     async def read(self) -> bytes:
-        """Return the next piece, nothing at the end. Raises AnswerBroken."""
+        """Return the next piece, nothing at the end. Raises InvalidEngineResponse."""
         try:
             return await self._reply.content.readany()
         except (aiohttp.ClientError, OSError) as error:

@@ -193,14 +193,15 @@ class EngineProbe:
         return status == 200
 
     async def says_dead(self) -> bool:
-        """Tell whether the server itself reports that its engine died. Raises EngineSilent."""
+        """Tell whether the server itself reports that its engine died. Raises
+        EngineUnresponsive."""
         status, _ = await self._ask("GET", "/health")
         return status >= 500
 
     async def vitals(self) -> EngineHealth | None:
         """Return the engine's counters; None if it has none under vLLM's names.
 
-        Raises EngineSilent.
+        Raises EngineUnresponsive.
         """
         status, body = await self._ask("GET", "/metrics")
         if status == 404:
@@ -210,7 +211,7 @@ class EngineProbe:
         return read_vitals(body.decode(errors="replace"))
 
     async def generate(self, model: str, *, tokens_max: int) -> ProbeUsage:
-        """Have a few tokens made and return what they used. Raises EngineSilent."""
+        """Have a few tokens made and return what they used. Raises EngineUnresponsive."""
         body = {"prompt": PROBE_PROMPT, "max_tokens": tokens_max, "temperature": 0}
         usage = (await self._try("/v1/completions", model, body, _Completion)).usage
         if usage.completion_tokens < 1:
@@ -218,7 +219,7 @@ class EngineProbe:
         return ProbeUsage(usage.prompt_tokens, usage.completion_tokens)
 
     async def exercise(self, exercise: Exercise) -> ProbeUsage:
-        """Have one part of the engine at work, as a gateway would. Raises EngineSilent."""
+        """Have one part of the engine at work, as a gateway would. Raises EngineUnresponsive."""
         request, name = exercise.request, exercise.name
         status, answer = await self._ask("POST", request.path, b"".join(request.body))
         if status != 200:
@@ -234,7 +235,7 @@ class EngineProbe:
         return ProbeUsage(tokens.input, tokens.output)
 
     async def embed(self, model: str) -> ProbeUsage:
-        """Have a vector made and return what it used. Raises EngineSilent."""
+        """Have a vector made and return what it used. Raises EngineUnresponsive."""
         body = {"input": PROBE_PROMPT, "encoding_format": "float"}
         usage = (await self._try("/v1/embeddings", model, body, _Embeddings)).usage
         if usage.prompt_tokens < 1:
@@ -244,7 +245,7 @@ class EngineProbe:
     async def count(self, model: str, chat: Mapping[str, object]) -> int | None:
         """Return how many tokens a chat has; None where the engine takes no such chat.
 
-        Raises EngineSilent.
+        Raises EngineUnresponsive.
         """
         body = msgspec.json.encode({"model": model, **chat})
         status, answer = await self._ask("POST", COUNT_PATH, body)

@@ -234,7 +234,7 @@ def write_counts(
 
 
 def read_count(answer: bytes) -> int:
-    """Return the count. Raises AnswerBroken."""
+    """Return the count. Raises InvalidEngineResponse."""
     try:
         return _decode_count(answer).count
     except NOT_JSON as error:

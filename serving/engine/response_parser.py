@@ -27,7 +27,7 @@ class SseSplitter:
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the data of the events that this completes. Raises AnswerBroken."""
+        """Return the data of the events that this completes. Raises InvalidEngineResponse."""
         if b"\r" in data:
             data = data.replace(b"\r", b"")
         if self._parts:
@@ -99,10 +99,11 @@ class ResponseParser(Protocol):
         """Whether the engine has said anything of it."""
 
     def feed(self, data: bytes) -> list[EngineEvent]:
-        """Return the events that this completes. Raises AnswerBroken or RequestRefused."""
+        """Return the events that this completes. Raises InvalidEngineResponse or
+        RequestRejected."""
 
     def end(self) -> None:
-        """Hear that the answer is over. Raises AnswerBroken when something is missing."""
+        """Hear that the answer is over. Raises InvalidEngineResponse when something is missing."""
 
 
 class StreamParser:
@@ -134,7 +135,7 @@ class StreamParser:
         """What the engine has said so far; at the end, what it took in all.
 
         Before the end nothing is known of cached input: vLLM names it in its last chunk only.
-        Raises AnswerBroken.
+        Raises InvalidEngineResponse.
         """
         if self._final is not None:
             return self._final
@@ -153,7 +154,8 @@ class StreamParser:
         return self._final is not None or bool(self._usages)
 
     def feed(self, data: bytes) -> list[EngineEvent]:
-        """Return the events that this completes. Raises AnswerBroken or RequestRefused."""
+        """Return the events that this completes. Raises InvalidEngineResponse or
+        RequestRejected."""
         events = []
         for chunk in self._splitter.feed(data):
             if self._request_id is not None and chunk:
@@ -202,7 +204,7 @@ _decode_reported = msgspec.json.Decoder(_ReportedEvent).decode
 
 
 def cut_usage(chunk: bytes) -> tuple[bytes, bytes | None]:
-    """Return the chunk without its usage, and the usage. Raises AnswerBroken."""
+    """Return the chunk without its usage, and the usage. Raises InvalidEngineResponse."""
     at = chunk.rfind(USAGE)
     if at >= 0:
         start = at + len(USAGE) - 1

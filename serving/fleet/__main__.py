@@ -48,7 +48,7 @@ KINDS = {"deployment": DeploymentRecord}
 async def run(config: FleetConfig) -> None:
     """Adopt, serve, follow and reconcile until SIGTERM or SIGINT; then close in order.
 
-    Raises InUse, and OSError when the port is taken.
+    Raises FileLocked, and OSError when the port is taken.
     """
     store = FleetStore(config.directory)
     stored = store.open()

@@ -170,7 +170,7 @@ class CounterReporter:
                 await asyncio.sleep(self._backoff.pause_seconds(failures_in_a_row))
 
     async def report(self) -> None:
-        """Report until nothing is left. Raises CallFailed."""
+        """Report until nothing is left. Raises InternalCallError."""
         while batch := self._samples.oldest(SAMPLES_MAX):
             request = CountersRequest(self._fleet_id, batch)
             await self._control.post(CALL, request, CountersReply, SEND_SECONDS)

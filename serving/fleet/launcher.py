@@ -112,7 +112,7 @@ class LaunchError(Exception):
 
 
 def start(launch: LaunchSpec, *, replica_id: str, log: Path) -> ProcessGroup:
-    """Start an engine that outlives us, logging to `log`. Raises CannotStart."""
+    """Start an engine that outlives us, logging to `log`. Raises LaunchError."""
     free = available_bytes()
     if launch.memory_bytes > free:
         wanted, left = launch.memory_bytes / GIB, free / GIB
@@ -146,7 +146,7 @@ def engine_environment(ours: Mapping[str, str]) -> dict[str, str]:
 
 
 def free_port(base: int, count: int, taken: Collection[int]) -> int:
-    """Return the first port from `base` on that nobody listens on. Raises CannotStart."""
+    """Return the first port from `base` on that nobody listens on. Raises LaunchError."""
     for port in range(base, base + count):
         if port not in taken and _is_free(port):
             return port

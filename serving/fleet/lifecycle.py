@@ -199,7 +199,7 @@ class ReplicaLifecycle:
 
     async def _launch(self) -> None:
         """Start the engine; the intent is on disk before it, its pid as soon as the disk takes it
-        after it: until then it would be found by its environment. Raises CannotStart."""
+        after it: until then it would be found by its environment. Raises LaunchError."""
         replica = self.replica
         check_weights(replica.deployment.weights)
         replica.port = self.around.choose_port()
@@ -273,7 +273,7 @@ class ReplicaLifecycle:
     async def _exercise(self) -> None:
         """Put every part that requests may use to work once: some compile at their first use, and
         the engine stands meanwhile. What others run has served before, and may not know each field.
-        Raises EngineSilent."""
+        Raises EngineUnresponsive."""
         if self.replica.place:
             return
         deployment, probe = self.replica.deployment, self._probe(self.timings.canary_seconds)
@@ -402,7 +402,7 @@ class ReplicaLifecycle:
         return EngineProbe(self.around.session, self.replica.url, timeout_seconds=seconds)
 
     async def _try_out(self, tokens_max: int, timeout_seconds: float) -> None:
-        """Have the work done that the deployment is for. Raises EngineSilent."""
+        """Have the work done that the deployment is for. Raises EngineUnresponsive."""
         deployment, probe = self.replica.deployment, self._probe(timeout_seconds)
         if deployment.task == "embed":
             done = await probe.embed(deployment.served_name)

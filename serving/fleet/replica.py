@@ -105,7 +105,7 @@ NO_STRAIN = EngineLoad(0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class FleetServices:
-    """What a replica needs of its fleet. `choose_port` raises CannotStart; `save` has the
+    """What a replica needs of its fleet. `choose_port` raises LaunchError; `save` has the
     fleet's state written, `saved` waits for it and tells whether it is on disk."""
 
     timings: FleetTimings

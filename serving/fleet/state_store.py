@@ -82,7 +82,7 @@ class FleetStore:
         self.is_behind = False
 
     def open(self) -> StoredFleet:
-        """Lock the directory and return what was stored. Raises InUse, and OSError."""
+        """Lock the directory and return what was stored. Raises FileLocked, and OSError."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(self.directory / "lock")
         return read_file(self.path, StoredFleet, default=StoredFleet())

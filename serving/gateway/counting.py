@@ -141,7 +141,7 @@ class Counter:
 
 
 async def _whole(answer: ReplicaResponse) -> bytes:
-    """Return an answer's body. Raises AnswerBroken when it outgrows its bound."""
+    """Return an answer's body. Raises InvalidEngineResponse when it outgrows its bound."""
     body = bytearray()
     while data := await answer.read():
         body += data

@@ -294,7 +294,8 @@ class Exchange:
 
     async def _tokens(self, outcome: Outcome) -> TokenUsage:
         """Return what the engine says it took, and at most what was asked. Where the client left
-        before it said anything, its tokenizer says what the prompt is. Raises AnswerBroken.
+        before it said anything, its tokenizer says what the prompt is. Raises
+        InvalidEngineResponse.
         """
         one, metrics = self._try, self._means.metrics
         if one is None or one.relay is None:

@@ -69,7 +69,7 @@ class FailedRequestLog:
                 self._is_heard = False
 
     async def send(self) -> None:
-        """Send what waits, and forget it once it is heard or refused. Raises CallFailed."""
+        """Send what waits, and forget it once it is heard or refused. Raises InternalCallError."""
         rows, skipped = tuple(self._rows), self._skipped
         if not rows and not skipped:
             return

@@ -329,7 +329,7 @@ class Gateway:
 def build(config: GatewayConfig, clock: GatewayClock | None = None) -> Gateway:
     """Wire a gateway; needs a running event loop.
 
-    Raises InUse, OSError, sqlite3.Error, or ConfigError where too few files may be open.
+    Raises FileLocked, OSError, sqlite3.Error, or ConfigError where too few files may be open.
     """
     config.directory.mkdir(parents=True, exist_ok=True)
     return Gateway(config, clock or GatewayClock())

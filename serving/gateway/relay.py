@@ -104,7 +104,8 @@ class Relay:
             self.tail = self._rendering.end(reading.tokens)
 
     async def _end_long(self, rest: list[bytes], size: int) -> None:
-        """Make the end of a long answer, of which `rest` is unread. Raises AnswerBroken."""
+        """Make the end of a long answer, of which `rest` is unread. Raises
+        InvalidEngineResponse."""
         if rest and await self._finish_beside(rest):
             return
         self._reading.end()
@@ -116,7 +117,7 @@ class Relay:
 
     async def _finish_beside(self, rest: list[bytes]) -> bool:
         """Have the end of a long answer made elsewhere; where that cannot be, read it here, and
-        return that its end is yet to be made. Raises AnswerBroken."""
+        return that its end is yet to be made. Raises InvalidEngineResponse."""
         self._interrupts.expect_nothing()
         job = asyncio.ensure_future(
             self._finishing.finish(

@@ -303,8 +303,8 @@ class LimitBackend:
             waiting.told.set_result(verdict)
 
     async def _exchange(self, outgoing: BackendBatch) -> ScriptReply:
-        """Return what Redis says of them. Raises WindowAway, also where it forgot or is not sure
-        of the time: then nothing was done."""
+        """Return what Redis says of them. Raises RedisUnavailable, also where it forgot or is not
+        sure of the time: then nothing was done."""
         batch = self._new_batch(self._clock.expected(), self._life)
         reply = await self._ask(outgoing.write(batch, self._counts.running), batch)
         if reply.kind != "ok":
@@ -325,7 +325,7 @@ class LimitBackend:
 
     async def _join(self) -> float:
         """Agree with Redis on the time, tell it what it may have forgotten, and return how old its
-        memory is. Raises WindowAway.
+        memory is. Raises RedisUnavailable.
 
         A clock that was stepped is put right for all, and Redis's memory called a new one: others
         tell what they know as well, since counts run out by the stepped clock.

@@ -142,7 +142,7 @@ class RateLimiter:
         """Refuse at once who has no request left, as far as is known here.
 
         Requests are never given back, so that what was known a while ago is no less true now.
-        Raises RateExceeded.
+        Raises RateLimitExceeded.
         """
         now, share = self._clock.now(), self._share_now()
         for check in plan.early:
@@ -170,7 +170,7 @@ class RateLimiter:
     ) -> RateReservation | None:
         """Take one request, the tokens expected of it and a place among those that run, or nothing.
 
-        Return None where nothing limits requests to the model. Raises RateExceeded.
+        Return None where nothing limits requests to the model. Raises RateLimitExceeded.
         """
         checks = plan.checks(model_id)
         if not checks:

@@ -123,10 +123,10 @@ class CounterStore(Protocol):
     """Where limits are counted for all gateways."""
 
     async def open(self) -> None:
-        """See that it is there, with patience. Raises WindowAway."""
+        """See that it is there, with patience. Raises RedisUnavailable."""
 
     async def judge(self, names: Sequence[str], batch: ScriptCall) -> ScriptReply:
-        """Run a batch over counts of these names. Raises WindowAway."""
+        """Run a batch over counts of these names. Raises RedisUnavailable."""
 
     async def close(self) -> None:
         """Let go of it."""
@@ -144,14 +144,14 @@ class RedisCounterStore:
         self._decode = msgspec.msgpack.Decoder(ScriptReply).decode
 
     async def open(self) -> None:
-        """See that it is there, with patience. Raises WindowAway."""
+        """See that it is there, with patience. Raises RedisUnavailable."""
         try:
             await self._redis.ping()
         except AWAY as error:
             raise RedisUnavailable(_reason(error)) from None
 
     async def judge(self, names: Sequence[str], batch: ScriptCall) -> ScriptReply:
-        """Run a batch over counts of these names. Raises WindowAway."""
+        """Run a batch over counts of these names. Raises RedisUnavailable."""
         batch.id = next(self._ids)
         try:
             told = await self._script([STATE, *names], [self._encode(batch)])

@@ -51,7 +51,7 @@ class TenantSemaphore:
 
     @asynccontextmanager
     async def turn(self, organization_id: str) -> AsyncIterator[None]:
-        """Wait for a turn and keep it. Raises Busy."""
+        """Wait for a turn and keep it. Raises OffloadBusy."""
         own = self._counts[organization_id]
         if own >= self._waiting_of_one_max:
             raise OffloadBusy(is_own=True)
@@ -150,7 +150,8 @@ class OffloadPool:
 
     @asynccontextmanager
     async def process(self, organization_id: str) -> AsyncIterator[WorkerProcess]:
-        """Wait for a turn and have a process. Raises Busy, Late, and Died where it is asked."""
+        """Wait for a turn and have a process. Raises OffloadBusy, OffloadTimeout, and WorkerDied
+        where it is asked."""
         async with self._turns.turn(organization_id):
             process = await self._take()
             try:
@@ -162,7 +163,7 @@ class OffloadPool:
                 await self._put_back(process)
 
     async def warm(self) -> None:
-        """Have a process ready before anybody asks. Raises Died."""
+        """Have a process ready before anybody asks. Raises WorkerDied."""
         self._idle.append(await WorkerProcess.start(self._module))
 
     async def close(self) -> None:
@@ -178,7 +179,7 @@ class OffloadPool:
             await self._idle.pop().kill()
 
     async def _take(self) -> WorkerProcess:
-        """Return one that idles or a new one. Raises Died where there is none in time."""
+        """Return one that idles or a new one. Raises WorkerDied where there is none in time."""
         self._keep_started()
         while self._idle:
             process = self._idle.pop()

@@ -63,8 +63,8 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, module: Sequence[str]) -> "WorkerProcess":
-        """Start `python -m module arguments…`, which must `serve`. Raises Died, also where the
-        machine has no memory or descriptor for another one."""
+        """Start `python -m module arguments…`, which must `serve`. Raises WorkerDied, also where
+        the machine has no memory or descriptor for another one."""
         try:
             ours, child = await _connected(module)
         except OSError as error:
@@ -93,7 +93,7 @@ class WorkerProcess:
         return self._child.poll() is None
 
     async def ask(self, message: Any, payload: Sequence[bytes] = ()) -> tuple[Any, list[bytes]]:
-        """Return the answer to a message and the bytes that came with it. Raises Died."""
+        """Return the answer to a message and the bytes that came with it. Raises WorkerDied."""
         self.is_asked = True
         try:
             self._sink.write(pack(message, sum(map(len, payload))))

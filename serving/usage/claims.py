@@ -59,7 +59,7 @@ class IdempotencyClaims:
         return len(self._untold)
 
     async def claim(self, claim: IdempotencyClaim) -> Verdict:
-        """Ask to be the one request of a key. Raises NobodyKnows, and JournalUnavailable."""
+        """Ask to be the one request of a key. Raises ClaimStateUnknown, and JournalUnavailable."""
         await self._journal.note_claim(claim.event_id, claim.organization_id)
         try:
             reply = await self._api.post(CLAIMS, claim, ClaimReply, CLAIM_SECONDS)
@@ -72,7 +72,8 @@ class IdempotencyClaims:
         return reply.verdict
 
     async def keep(self, claim: IdempotencyClaim, sealed: bytes | None) -> bool:
-        """Have an answer kept, and tell whether it is the one of its key. Raises NobodyKnows."""
+        """Have an answer kept, and tell whether it is the one of its key. Raises
+        ClaimStateUnknown."""
         try:
             async with asyncio.timeout(KEEP_SECONDS):
                 return await self._keep(StoreResponse(claim, sealed))
@@ -100,7 +101,7 @@ class IdempotencyClaims:
                 pause_seconds = min(BACKOFF_MAX_SECONDS, 2 * pause_seconds)
 
     async def tell(self) -> None:
-        """Tell control all there is. Raises CallFailed."""
+        """Tell control all there is. Raises InternalCallError."""
         while page := tuple(self._untold)[:ENDINGS_MAX]:
             await self._api.post(ENDINGS, ClaimEndings(page), ClaimEndingsReply, END_SECONDS)
             self._forget(page)

@@ -73,7 +73,7 @@ class ControlApi(InternalHttpClient):
     async def post(
         self, name: str, record: msgspec.Struct, kind: type[Record], seconds: float
     ) -> Record:
-        """Return what is answered within so many seconds. Raises CallFailed."""
+        """Return what is answered within so many seconds. Raises InternalCallError."""
         try:
             return await super().post(name, record, kind, seconds)
         except InternalCallError as error:
@@ -111,7 +111,7 @@ class HeartbeatSender:
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def leave(self) -> None:
-        """Say that the others share what was ours from now on. Raises CallFailed."""
+        """Say that the others share what was ours from now on. Raises InternalCallError."""
         await self._tell(is_leaving=True)
 
     async def _tell(self, *, is_leaving: bool) -> None:

@@ -135,7 +135,7 @@ class FinishedEvent:
 class JournalStore:
     """One connection at a time, of one thread.
 
-    Raises InUse, and OSError or sqlite3.Error where the disk is at fault.
+    Raises FileLocked, and OSError or sqlite3.Error where the disk is at fault.
     """
 
     def __init__(self, path: Path, busy_seconds: float) -> None:

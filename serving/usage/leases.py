@@ -180,8 +180,8 @@ class LeaseManager:
         requests under way hold is waited for until `patience_seconds` are over, or it is wanted no
         more; not where `WAITING_MAX` of the organization wait already.
 
-        Raises BudgetRefused when billing says no, MoneyUnavailable when it says nothing, or that
-        the money is on its way.
+        Raises BudgetExceeded when billing says no, ReservationUnavailable when it says nothing, or
+        that the money is on its way.
         """
         balances = [self.balance(budget_id, received_at) for budget_id in budget_ids]
         began = self._clock()

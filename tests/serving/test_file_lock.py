@@ -14,10 +14,10 @@ from serving.file_lock import FileLock, FileLocked
 TAKE = """
 import sys
 from pathlib import Path
-from serving.file_lock import InUse, Lock
+from serving.file_lock import FileLock, FileLocked
 try:
-    Lock(Path(sys.argv[1]))
-except InUse as error:
+    FileLock(Path(sys.argv[1]))
+except FileLocked as error:
     print(error)
 """
 

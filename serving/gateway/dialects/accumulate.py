@@ -117,7 +117,7 @@ class AnswerAccumulator:
         self._size = 0
 
     def add(self, events: Iterable[EngineEvent]) -> None:
-        """Add events to the answer. Raises AnswerBroken."""
+        """Add events to the answer. Raises InvalidEngineResponse."""
         for event in events:
             self._size += len(event.raw)
             if self._size > ANSWER_BYTES_MAX:
@@ -130,13 +130,13 @@ class AnswerAccumulator:
             self.created = chunk.created
 
     def ended(self) -> list[ChoiceAccumulator]:
-        """Return the choices. Raises AnswerBroken when one has no ending."""
+        """Return the choices. Raises InvalidEngineResponse when one has no ending."""
         if any(choice.finish_reason is None for choice in self._choices):
             raise InvalidEngineResponse("a choice never ended")
         return self._choices
 
     def chat(self) -> list[EngineChoice]:
-        """Return the choices of a chat. Raises AnswerBroken when one has no ending."""
+        """Return the choices of a chat. Raises InvalidEngineResponse when one has no ending."""
         return [
             EngineChoice(index, each.message(), each.logprobs, each.finish_reason, each.stop_reason)
             for index, each in enumerate(self.ended())
@@ -186,7 +186,7 @@ class ContentBlockSplitter:
         self._calls = -1
 
     def read(self, part: ChoiceDelta) -> list[BlockEvent]:
-        """Return what a chunk does. Raises AnswerBroken."""
+        """Return what a chunk does. Raises InvalidEngineResponse."""
         steps: list[BlockEvent] = []
         if (delta := part.delta) is not None:
             if delta.reasoning:
@@ -205,7 +205,7 @@ class ContentBlockSplitter:
     def end(self) -> list[BlockEvent]:
         """Close what is open; an answer of nothing says an empty text.
 
-        Raises AnswerBroken when there was no ending.
+        Raises InvalidEngineResponse when there was no ending.
         """
         if self.finish_reason is None:
             raise InvalidEngineResponse("a choice never ended")

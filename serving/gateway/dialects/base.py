@@ -94,10 +94,10 @@ class Renderer(Protocol):
     headers: Headers
 
     def take(self, events: list[EngineEvent]) -> bytes:
-        """Return what these events are to the client. Raises AnswerBroken."""
+        """Return what these events are to the client. Raises InvalidEngineResponse."""
 
     def end(self, tokens: TokenUsage) -> bytes:
-        """Return what follows once usage is durable. Raises AnswerBroken."""
+        """Return what follows once usage is durable. Raises InvalidEngineResponse."""
 
     def error_event(self, error: ApiError) -> bytes:
         """Return an error as the end of an answer that had begun."""

@@ -62,7 +62,7 @@ class _Size:
         self._last = 0
 
     def count(self) -> int:
-        """Return the size. Raises PatternError."""
+        """Return the size. Raises PatternTooComplex."""
         while self._at < len(self._pattern):
             self._step()
             if max(self._open[-1], self._last) > PATTERN_SIZE_MAX:

@@ -77,7 +77,7 @@ class Finishing:
         """Return the end of an answer of which all but `rest` was read; without `rendering` its
         tokens alone. None where no process is to be had for it, and what was read stays as it was.
 
-        Raises AnswerBroken.
+        Raises InvalidEngineResponse.
         """
         begun = Begun(reading, rendering)
         try:

@@ -165,7 +165,7 @@ asyncio.run(main())
 """
     run = [sys.executable, "-c", again]
     second = await asyncio.to_thread(subprocess.run, run, capture_output=True, text=True)
-    assert "InUse" in second.stderr
+    assert "FileLocked" in second.stderr
     await journal.close()
     third = await asyncio.to_thread(subprocess.run, run, capture_output=True, text=True)
     assert third.stderr == ""

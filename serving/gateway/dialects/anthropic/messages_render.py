@@ -135,7 +135,7 @@ class MessageRenderer:
         self._assembly = AnswerAccumulator(job.work.choices)
 
     def take(self, events: list[EngineEvent]) -> bytes:
-        """Add events to the answer. Raises AnswerBroken."""
+        """Add events to the answer. Raises InvalidEngineResponse."""
         self._assembly.add(events)
         return b""
 
@@ -144,7 +144,7 @@ class MessageRenderer:
         return b""
 
     def end(self, tokens: TokenUsage) -> bytes:
-        """Return the client's body. Raises AnswerBroken when there is no ending."""
+        """Return the client's body. Raises InvalidEngineResponse when there is no ending."""
         choice = self._assembly.chat()[0]
         calls = bool(choice.message.calls)
         reason, sequence = stop_of(choice.finish_reason, choice.stop_reason, calls=calls)
@@ -210,7 +210,7 @@ class MessageStreamRenderer:
         self._head = b""
 
     def take(self, events: list[EngineEvent]) -> bytes:
-        """Return what these events are to the client. Raises AnswerBroken."""
+        """Return what these events are to the client. Raises InvalidEngineResponse."""
         told = self._opening(events[0].usage)
         for event in events:
             for part in event.chunk().choices:
@@ -220,7 +220,7 @@ class MessageStreamRenderer:
         return b"".join(told)
 
     def end(self, tokens: TokenUsage) -> bytes:
-        """Return the last events. Raises AnswerBroken when there was no ending."""
+        """Return the last events. Raises InvalidEngineResponse when there was no ending."""
         told = self._opening(None)
         told += [self._tell(step) for step in self._passages.end()]
         passages = self._passages

@@ -188,7 +188,7 @@ class EmbeddingsRenderer:
         self._count = 0
 
     def take(self, events: list[EngineEvent]) -> bytes:
-        """Add vectors to the answer. Raises AnswerBroken."""
+        """Add vectors to the answer. Raises InvalidEngineResponse."""
         for event in events:
             vector = vector_of(event)
             if vector.index != self._count:

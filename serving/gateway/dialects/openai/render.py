@@ -40,8 +40,8 @@ class ChunkHeadRewriter:
         self._own_head = b""
 
     def write(self, events: list[EngineEvent]) -> bytes:
-        """Return events of the stream, each under our head. Raises AnswerBroken when one is not
-        JSON."""
+        """Return events of the stream, each under our head. Raises InvalidEngineResponse when one
+        is not JSON."""
         parts: list[bytes] = []
         for event in events:
             chunk, head = event.raw, self._engine_head
@@ -92,7 +92,7 @@ class ChunkStreamRenderer:
         self._heading = ChunkHeadRewriter(id_, job.model_name, self._tier)
 
     def take(self, events: list[EngineEvent]) -> bytes:
-        """Return the events under our own head. Raises AnswerBroken."""
+        """Return the events under our own head. Raises InvalidEngineResponse."""
         return self._heading.write(events)
 
     def end(self, tokens: TokenUsage) -> bytes:
@@ -142,7 +142,7 @@ class CompletionRenderer:
         self._assembly = AnswerAccumulator(job.work.choices)
 
     def take(self, events: list[EngineEvent]) -> bytes:
-        """Add events to the answer. Raises AnswerBroken."""
+        """Add events to the answer. Raises InvalidEngineResponse."""
         self._assembly.add(events)
         return b""
 
@@ -151,7 +151,7 @@ class CompletionRenderer:
         return b""
 
     def end(self, tokens: TokenUsage) -> bytes:
-        """Return the client's body. Raises AnswerBroken when a choice has no ending."""
+        """Return the client's body. Raises InvalidEngineResponse when a choice has no ending."""
         choices = self._assembled()
         answer = CompletionObject(
             id=self._id,

@@ -269,7 +269,7 @@ class ResponseRenderer:
         self._assembly = AnswerAccumulator(job.work.choices)
 
     def take(self, events: list[EngineEvent]) -> bytes:
-        """Add events to the answer. Raises AnswerBroken."""
+        """Add events to the answer. Raises InvalidEngineResponse."""
         self._assembly.add(events)
         return b""
 
@@ -278,7 +278,7 @@ class ResponseRenderer:
         return b""
 
     def end(self, tokens: TokenUsage) -> bytes:
-        """Return the client's body. Raises AnswerBroken when there is no ending."""
+        """Return the client's body. Raises InvalidEngineResponse when there is no ending."""
         choice = self._assembly.chat()[0]
         items = self._items.items_of(passages_of(choice), choice.finish_reason)
         response = msgspec.structs.replace(self._begun, created_at=self._assembly.created)
@@ -356,7 +356,7 @@ class ResponseStreamRenderer:
         self._tail = b""
 
     def take(self, events: list[EngineEvent]) -> bytes:
-        """Return what these events are to the client. Raises AnswerBroken."""
+        """Return what these events are to the client. Raises InvalidEngineResponse."""
         told = [] if self._number else self._opening()
         for event in events:
             for part in event.chunk().choices:
@@ -366,7 +366,7 @@ class ResponseStreamRenderer:
         return b"".join(told)
 
     def end(self, tokens: TokenUsage) -> bytes:
-        """Return the last events. Raises AnswerBroken when there was no ending."""
+        """Return the last events. Raises InvalidEngineResponse when there was no ending."""
         told = [] if self._number else self._opening()
         told += [self._tell(step) for step in self._passages.end()]
         reason = self._passages.finish_reason
