@@ -10,7 +10,7 @@ comes next finds a slot.
 A share that shrinks is free for others only once its gateway has said that it keeps to the
 smaller one and how much it still runs. So the shares in force and what runs beyond them are
 never more than a replica's slots, whatever is lost on the way. Beyond it are only a request of
-several choices that began at the last free slot (`serving.pool.replica`), of one gateway at a
+several choices that began at the last free slot (`serving.pool.replicas`), of one gateway at a
 time, and a gateway that was not heard of for five seconds and lives on.
 """
 

@@ -20,8 +20,8 @@ from serving.gateway.places import Place, blocks_of_prompt, bound_of, in_order
 from serving.gateway.price_list import Schedule
 from serving.gateway.principals import Principal
 from serving.pool.pool import Pool
-from serving.pool.prefixes import Blocks
-from serving.pool.ticket import USUAL, Rates, Ticket
+from serving.pool.prefix_history import Blocks
+from serving.pool.slot_request import USUAL, SlotRequest, TokenWeights
 from serving.usage.clock import GatewayClock
 from serving.usage.journal import Journal
 from serving.usage.leases import (
@@ -48,7 +48,7 @@ class Admitted(msgspec.Struct, frozen=True):
     what money held, for a prompt of how many tokens at most."""
 
     places: tuple[Place, ...]
-    ticket: Ticket
+    slot_request: SlotRequest
     schedule: Schedule
     hold: BudgetReservation
     input_tokens_max: int
@@ -118,8 +118,8 @@ class Admission:
         if self._clock.is_yet_to_come(now):
             hold.void()
             raise usage_unavailable()
-        rates = Rates.of(schedule[0])
-        ticket = ticket_of(
+        rates = TokenWeights.of(schedule[0])
+        slot_request = slot_request_of(
             principal,
             job,
             deployment,
@@ -127,7 +127,9 @@ class Admission:
             rates=rates,
             blocks=blocks,
         )
-        return Admitted(places, ticket, schedule, hold, input_tokens_max, principal.cache_salt)
+        return Admitted(
+            places, slot_request, schedule, hold, input_tokens_max, principal.cache_salt
+        )
 
     def _schedule(self, principal: Principal, job: InferenceRequest, now: datetime) -> Schedule:
         variant_id, organization_id = job.model.variant_id, principal.organization_id
@@ -174,24 +176,24 @@ class Admission:
         return [place for place in able if place[1].has_ready_replica] or able
 
 
-def ticket_of(
+def slot_request_of(
     principal: Principal,
     job: InferenceRequest,
     deployment: DeploymentRecord,
     *,
     token_bytes: float,
-    rates: Rates = USUAL,
+    rates: TokenWeights = USUAL,
     blocks: Blocks = (),
-) -> Ticket:
+) -> SlotRequest:
     """Return what a job asks of the deployment's pool, where a token of a prompt has so many
     bytes."""
     work, prompt_bytes = job.work, job.prompt_bytes
-    return Ticket(
+    return SlotRequest(
         organization_id=principal.organization_id,
         weight=principal.organization.weight,
         tier=job.tier,
         feature=work.feature,
-        width=job.width,
+        sequences=job.width,
         input_tokens=1 + int(prompt_bytes / token_bytes),
         prompt_bytes=prompt_bytes,
         output_tokens_max=work.output_tokens_max * work.choices,

@@ -27,7 +27,7 @@ from serving.gateway.finishing.finishing import Finishing
 from serving.gateway.interrupts import Interrupts
 from serving.gateway.places import deployment_of
 from serving.gateway.relay import Relay
-from serving.pool.slot import Slot
+from serving.pool.pool import Slot
 from serving.telemetry import RequestTrace
 
 ENGINE_SILENT = frozenset({"first_byte", "gap"})
@@ -65,7 +65,7 @@ class Try:
         self.queue_seconds = 0.0
         self.is_broken = False
         """Whether the replica failed it."""
-        self.is_outrun = False
+        self.has_lost = False
         """Whether another try at the same request goes on, and nobody wants this one."""
         self._asked = asked
 
@@ -114,26 +114,26 @@ class Try:
                 with slot.unanswered:
                     await self._work(on_first_token)
             except (RequestRejected, ReplicaOverloaded):
-                slot.took(NO_TOKENS)
+                slot.usage_known(NO_TOKENS)
                 raise
             except EngineError as error:
                 self.is_broken = True
-                slot.took(NO_TOKENS)
-                slot.broke(is_at_fault=isinstance(error, ReplicaUnreachable))
+                slot.usage_known(NO_TOKENS)
+                slot.replica_failed(is_at_fault=isinstance(error, ReplicaUnreachable))
                 raise
             except asyncio.CancelledError:
                 self._note_cancelled()
                 raise
-            slot.took(self.counted())
-            slot.works()
+            slot.usage_known(self.counted())
+            slot.token_received()
 
     def _note_cancelled(self) -> None:
-        if self.is_outrun:
-            self.slot.outrun()
+        if self.has_lost:
+            self.slot.hedge_lost()
             return
-        self.slot.took(self.counted())
+        self.slot.usage_known(self.counted())
         if self._asked.interrupts.reason in ENGINE_SILENT:
-            self.slot.broke()
+            self.slot.replica_failed()
 
     async def _work(self, on_first_token: Heard) -> None:
         asked, record = self._asked, self.slot.replica.record
@@ -171,7 +171,7 @@ class Try:
             asked.job.dialect.rendering(asked.job, asked.conversation.request_id),
             asked.conversation,
             asked.interrupts,
-            organization_id=asked.admitted.ticket.organization_id,
+            organization_id=asked.admitted.slot_request.organization_id,
             finishing=asked.finishing,
             here_bytes_max=asked.job.here_bytes_max,
             gap_seconds=gap_seconds,
@@ -179,7 +179,7 @@ class Try:
         )
 
     def _first_token(self, on_first_token: Heard) -> None:
-        self.slot.works()
+        self.slot.token_received()
         on_first_token(self)
 
 

@@ -2,7 +2,7 @@
 leave room for others."""
 
 from serving.gateway.errors import Unavailable
-from serving.pool.room import Room
+from serving.pool.overload import SharedCapacity
 
 BYTES_MAX = 512 * 1024 * 1024
 
@@ -11,7 +11,7 @@ class Bodies:
     """Of one gateway."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
-        self.room = Room(bytes_max)
+        self.room = SharedCapacity(bytes_max)
 
     def hold(self, organization_id: str, weight: int) -> "HeldBody":
         """Return what counts one request's body."""
@@ -23,7 +23,7 @@ class HeldBody:
 
     __slots__ = ("_organization_id", "_room", "_size", "_weight")
 
-    def __init__(self, room: Room, organization_id: str, weight: int) -> None:
+    def __init__(self, room: SharedCapacity, organization_id: str, weight: int) -> None:
         self._room = room
         self._organization_id = organization_id
         self._weight = weight

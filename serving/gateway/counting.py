@@ -18,7 +18,7 @@ from serving.engine.request import (
     write_count,
     write_counts,
 )
-from serving.gateway.admission import Admission, model_unavailable, ticket_of
+from serving.gateway.admission import Admission, model_unavailable, slot_request_of
 from serving.gateway.conversation import ClientGone, Conversation
 from serving.gateway.dialects.base import InferenceRequest, TokenCountDialect
 from serving.gateway.errors import BadRequest, TimedOut
@@ -26,8 +26,8 @@ from serving.gateway.interrupts import Interrupted, Interrupts
 from serving.gateway.no_slot import no_slot
 from serving.gateway.places import deployment_of, in_order, slot_of
 from serving.gateway.principals import Principal
-from serving.pool.errors import PoolError
-from serving.pool.replica import Replica
+from serving.pool.replicas import Replica
+from serving.pool.slot_request import PoolError
 
 COUNT_SECONDS = 5.0
 """For a replica to count what an engine left unsaid: nobody waits for it, but the money held."""
@@ -96,14 +96,16 @@ class Counter:
         organization_id = principal.organization_id
         places = in_order(self._admission.places(job, organization_id), job)
         deployment, pool = places[0]
-        ticket = ticket_of(principal, job, deployment, token_bytes=pool.queue.token_bytes)
-        ticket = replace(ticket, width=1, output_tokens_max=0)
+        slot_request = slot_request_of(
+            principal, job, deployment, token_bytes=pool.queue.token_bytes
+        )
+        slot_request = replace(slot_request, sequences=1, output_tokens_max=0)
         timeouts = deployment.timeouts
         interrupts = Interrupts(timeouts.total_seconds)
         conversation.watch(interrupts.client_gone)
         try:
             with interrupts:
-                async with slot_of(places, ticket) as slot:
+                async with slot_of(places, slot_request) as slot:
                     served_name = deployment_of(places, slot).served_name
                     interrupts.expect("first_byte", timeouts.first_byte_seconds)
                     return await self._ask(

@@ -34,8 +34,8 @@ from serving.gateway.outgoing import ClientStalled
 from serving.gateway.places import slot_of
 from serving.gateway.relay import Relay
 from serving.limits.limiter import RateReservation
-from serving.pool.errors import PoolError
-from serving.pool.retries import OrganizationRetryBudgets
+from serving.pool.retry_budget import OrganizationRetryBudgets
+from serving.pool.slot_request import PoolError
 from serving.telemetry import RequestTrace, RequestTracing
 from serving.usage.journal import Journal
 from serving.usage.journal_writer import JournalUnavailable
@@ -177,8 +177,8 @@ class Exchange:
         """Have a replica work on it, and a second one too where it lets an urgent request wait."""
         means, admitted = self._means, self._admitted
         tried = [str(one.replica_id) for one in self._tries]
-        slot = slot_of(admitted.places, admitted.ticket, tried)
-        if not may_hedge(slot.ticket, self._job.work):
+        slot = slot_of(admitted.places, admitted.slot_request, tried)
+        if not may_hedge(slot.request, self._job.work):
             self._try = Try(self._asked, slot)
             await self._try.run(self._start, self._measure)
             return
@@ -220,7 +220,7 @@ class Exchange:
         """What broke replicas was served by another: it was their fault."""
         for one in self._tries:
             if one.is_broken:
-                one.slot.convict()
+                one.slot.confirm_replica_fault()
 
     def _lost(self) -> UsageEvent:
         return make_event(self._metered, outcome="gateway_lost", replica_id=self._replica_id)

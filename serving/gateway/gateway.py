@@ -39,9 +39,9 @@ from serving.internal_http import InternalCallError
 from serving.limits.limiter import RateLimiter
 from serving.limits.plans import RateLimitPlans
 from serving.limits.redis_script import NoCounterStore, RedisCounterStore
+from serving.pool.overload import ALL_TOKENS_MAX, LoadShedder
 from serving.pool.pool import Pool
-from serving.pool.pressure import ALL_TOKENS_MAX, Pressure
-from serving.pool.retries import OrganizationRetryBudgets
+from serving.pool.retry_budget import OrganizationRetryBudgets
 from serving.telemetry import open_tracing
 from serving.usage.claims import IdempotencyClaims
 from serving.usage.clock import GatewayClock
@@ -91,7 +91,7 @@ class Gateway:
         self.tracing = open_tracing(config.traces_endpoint, "penstock-gateway")
         self.session = open_session()
         self.client = ReplicaClient(partial(HttpsReplicaCall, self.session))
-        self.pressure = Pressure(ALL_TOKENS_MAX)
+        self.pressure = LoadShedder(ALL_TOKENS_MAX)
         self.directory = Directory(config.salt_secret, make_pool=self._make_pool)
         self.shares = Shares(self.directory.live_gateway_count)
         self.journal = Journal(config.directory / JOURNAL, now=clock.time)

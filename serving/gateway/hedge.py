@@ -18,17 +18,20 @@ from serving.engine.events import NO_TOKENS
 from serving.engine.request import EngineRequest
 from serving.gateway.attempt import Asked, Try
 from serving.gateway.metrics import Metrics
-from serving.pool.errors import NoSpare
-from serving.pool.slot import Slot
-from serving.pool.ticket import Ticket
+from serving.pool.pool import Slot
+from serving.pool.slot_request import NoHedgeSlot, SlotRequest
 from serving.usage.journal import Journal
 from serving.usage.meter import MeterRecord, RequestTimings, make_event
 
 
-def may_hedge(ticket: Ticket, work: EngineRequest) -> bool:
+def may_hedge(slot_request: SlotRequest, work: EngineRequest) -> bool:
     """Tell whether a request may be worked on twice at once: an urgent one of a single sequence,
     whose first token is seen, and for which no engine has to compile anything."""
-    if ticket.tier != "priority" or ticket.width > 1 or work.operation == "embeddings":
+    if (
+        slot_request.tier != "priority"
+        or slot_request.sequences > 1
+        or work.operation == "embeddings"
+    ):
         return False
     return work.grammars is None and work.feature != "format"
 
@@ -103,7 +106,7 @@ class Hedge:
             await self.first.run(self._first_started, self._first_token)
         except (asyncio.CancelledError, EngineError):
             # As asyncio.timeout does: the cancellation is ours unless somebody else asked too.
-            if self.first.is_outrun and task.uncancel() <= cancelling:
+            if self.first.has_lost and task.uncancel() <= cancelling:
                 raise Outrun from None
             raise
         finally:
@@ -132,7 +135,7 @@ class Hedge:
     async def _run_second(self, second: Try) -> None:
         try:
             await second.run(self._second_started, self._first_token)
-        except NoSpare:
+        except NoHedgeSlot:
             return
         except EngineError:
             if self._chosen is second:
@@ -159,7 +162,7 @@ class Hedge:
 
     def _stop(self, other: Try | None, task: asyncio.Task[Any] | None) -> None:
         if other is not None and task is not None:
-            other.is_outrun = True
+            other.has_lost = True
             task.cancel()
 
     def _choose_second(self) -> None:
@@ -179,7 +182,7 @@ class Hedge:
         second, task = self.second, self._second_task
         if second is None or task is None:
             return
-        second.is_outrun = self._chosen is not second
+        second.has_lost = self._chosen is not second
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         if second.replica_id is not None:

@@ -8,11 +8,10 @@ from serving.contract.prompt import PromptBound
 from serving.contract.records import DeploymentRecord
 from serving.gateway.dialects.base import InferenceRequest
 from serving.gateway.principals import Principal
-from serving.pool.pool import Pool
-from serving.pool.prefixes import Blocks, blocks_of
-from serving.pool.route import choose
-from serving.pool.slot import Slot
-from serving.pool.ticket import Ticket
+from serving.pool.pool import Pool, Slot
+from serving.pool.prefix_history import Blocks, blocks_of
+from serving.pool.router import choose
+from serving.pool.slot_request import SlotRequest
 
 Place = tuple[DeploymentRecord, Pool]
 
@@ -40,10 +39,12 @@ def in_order(
     return home, *others
 
 
-def slot_of(places: Sequence[Place], ticket: Ticket, avoid: Collection[str] = ()) -> Slot:
+def slot_of(
+    places: Sequence[Place], slot_request: SlotRequest, avoid: Collection[str] = ()
+) -> Slot:
     """Return a slot where a job goes, or where it may go too if there is one there before."""
     (_, pool), *others = places
-    return pool.slot(ticket, avoid, [other for _, other in others])
+    return pool.slot(slot_request, avoid, [other for _, other in others])
 
 
 def bound_of(places: Iterable[Place]) -> PromptBound:
@@ -71,7 +72,7 @@ def best(places: Sequence[Place], job: InferenceRequest, blocks: Blocks = ()) ->
         return min(places, key=lambda place: (place[1].load, place[0].dedicated_to is None))
     among = [place for place in open_ if place[0].dedicated_to is not None] or open_
     replicas = chain.from_iterable(pool.replicas.values() for _, pool in among)
-    choice = choose(replicas, among[0][1].now, width=job.width, blocks=blocks)
+    choice = choose(replicas, among[0][1].now, sequences=job.width, blocks=blocks)
     if choice is None:
         raise RuntimeError("a pool has room, and none of its replicas")
     deployment_id = choice.replica.record.deployment_id

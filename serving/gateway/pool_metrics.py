@@ -7,7 +7,7 @@ from prometheus_client.registry import Collector
 
 from serving.gateway.metrics import Counts, Labels, counter, gauge
 from serving.pool.pool import Pool
-from serving.pool.replica import Replica
+from serving.pool.replicas import Replica
 
 Read = Callable[[Pool], Sequence[tuple[Labels, float]]]
 

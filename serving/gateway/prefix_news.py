@@ -21,8 +21,8 @@ from redis.asyncio.client import PubSub
 from serving.contract.codec import NOT_JSON
 from serving.gateway.unread import UnreadElsewhere
 from serving.pool.pool import Pool
-from serving.pool.prefixes import BLOCKS_MAX, Blocks
-from serving.pool.replica import Replica
+from serving.pool.prefix_history import BLOCKS_MAX, Blocks
+from serving.pool.replicas import Replica
 from serving.redis_client import AWAY, open_redis
 
 CHANNEL = "penstock:prefixes:1"
@@ -100,7 +100,9 @@ class PrefixNews:
             await asyncio.sleep(TELL_SECONDS)
             replicas = self._replicas()
             self._elsewhere.forget_silent(replicas)
-            unread = {id_: one.unread for id_, one in replicas.items() if one.unread}
+            unread = {
+                id_: one.prefill_backlog for id_, one in replicas.items() if one.prefill_backlog
+            }
             prompts = [self._take() for _ in range(len(self._waiting))]
             if prompts or unread or self._told_unread:
                 try:

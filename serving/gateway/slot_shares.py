@@ -25,8 +25,9 @@ from serving.contract.slot_shares import (
 from serving.contract.tiers import DEFAULT_GUARANTEES
 from serving.contract.units import Tier
 from serving.internal_http import InternalCallError, InternalHttpClient
-from serving.pool.line import Line
 from serving.pool.pool import Pool
+from serving.pool.queue import Waiter
+from serving.pool.tier_queue import TierQueue
 
 log = structlog.get_logger(__name__)
 
@@ -106,7 +107,7 @@ class DemandReporter:
             self._news.clear()
             await self.report()
             await asyncio.sleep(self._report_seconds)
-            if not any(pool.is_pressed for pool in self._pools().values()):
+            if not any(pool.has_backlog for pool in self._pools().values()):
                 try:
                     async with asyncio.timeout(HEARTBEAT_SECONDS - self._report_seconds):
                         await self._news.wait()
@@ -128,7 +129,7 @@ class DemandReporter:
         if self._shares.hear(reply):
             self.note_news()
         for deployment_id, pool in pools.items():
-            pool.set_strains(reply.strains)
+            pool.set_engine_loads(reply.strains)
             parts, tiers = reply.parts.get(deployment_id, {}), reply.tiers.get(deployment_id)
             pool.set_shares(parts, tiers, {**DEFAULT_GUARANTEES, **reply.guarantees})
 
@@ -144,7 +145,7 @@ class DemandReporter:
         if self.failures == 1:
             log.warning("fleet_divides_no_slots", error=str(error))
         for pool in self._pools().values():
-            pool.set_strains({})
+            pool.set_engine_loads({})
         if not self._shares.is_told:
             self._shares.is_unanswered = True
             # Each time: there may be more gateways by now, or fewer.
@@ -173,7 +174,7 @@ def demand_of(pool: Pool) -> DeploymentDemand:
     return DeploymentDemand(held, tiers, pool.queue.is_waited_by_wide)
 
 
-def _organizations(line: Line) -> dict[str, OrganizationDemand]:
+def _organizations(line: TierQueue[Waiter]) -> dict[str, OrganizationDemand]:
     found = {}
     for member in line.busy():
         found[member.organization_id] = OrganizationDemand(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from serving.pool.replica import Replica
+from serving.pool.replicas import Replica
 
 SILENT_SECONDS = 1.0
 """After which a gateway's word counts no more: it may have ended."""
@@ -35,4 +35,4 @@ class UnreadElsewhere:
         for replica_id in replica_ids:
             if (replica := replicas.get(replica_id)) is not None:
                 every = (unread.get(replica_id, 0) for _, unread in self._of.values())
-                replica.unread_elsewhere = sum(every)
+                replica.remote_prefill_backlog = sum(every)

@@ -3,8 +3,8 @@ later than nearly all of such first tokens were elsewhere."""
 
 from collections.abc import Callable
 
-from serving.pool.retries import RetryBudget
-from serving.pool.times import Times, quantile
+from serving.pool.outlier_detection import LatencySamples, quantile
+from serving.pool.retry_budget import RetryBudget
 
 SHARE = 0.05
 """Of the pool's requests of the tier, at most, at any time counted from any beginning."""
@@ -18,12 +18,12 @@ KNOWN_SECONDS = 1.0
 """How long a quantile is believed before it is worked out again."""
 
 
-class Hedging:
+class HedgePolicy:
     """Of one pool. `clock` is monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.budget = RetryBudget(SHARE, saved=0.0)
-        self.times = Times()
+        self.times = LatencySamples()
         """To the first token, by how long prompts are thought to be."""
         self._clock = clock
         self._known: dict[tuple[str, int], tuple[float, float]] = {}

@@ -1,60 +1,42 @@
-"""The pool of one deployment: its replicas, their slots, and the queue before them."""
+"""The pool of one deployment: its slots, given at once or when a request's turn comes in any of
+several pools."""
 
+import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import reduce
+from collections.abc import Callable, Collection, Mapping
+from copy import copy
+from dataclasses import replace
 
-from serving.contract.prompt import TEMPLATE_TOKENS_MAX, PromptBound, growth_of
 from serving.contract.records import DeploymentRecord
-from serving.contract.replica import ISOLATING, NO_PREFIX_CACHE, ReplicaRecord
+from serving.contract.replica import ReplicaRecord
 from serving.contract.slot_shares import EngineLoad
 from serving.contract.tiers import DEFAULT_GUARANTEES, URGENT, Guarantees, reserved_slots
 from serving.contract.units import Tier
-from serving.pool.errors import NoReplica, NoSpare, Quarantined
-from serving.pool.health import Health
-from serving.pool.line import BOUNDS, Bounds
-from serving.pool.member import Place
-from serving.pool.prefixes import Blocks
-from serving.pool.pressure import Pressure
-from serving.pool.queue import FairQueue
-from serving.pool.replica import Replica
-from serving.pool.route import Choice, Why, choose, has_other
-from serving.pool.slot import Slot
-from serving.pool.ticket import Ticket
-from serving.pool.waiting import wait_before
+from serving.engine.events import TokenUsage
+from serving.pool.health import ReplicaHealth
+from serving.pool.overload import LoadShedder
+from serving.pool.prefix_history import Blocks
+from serving.pool.queue import FairQueue, SlotGrant, Waiter
+from serving.pool.replicas import FirstTokenWait, Replica, ReplicaSet, all_slots, always
+from serving.pool.router import RouteDecision, Why, choose, has_other
+from serving.pool.slot_request import (
+    NoHedgeSlot,
+    NoReadyReplica,
+    PoolError,
+    RequestQuarantined,
+    SlotRequest,
+)
+from serving.pool.tier_queue import BOUNDS, QueueLimits
 
+PACED_TOKENS_MIN = 8
+"""Of a sequence whose time for each token is believed."""
 IN_USE_SECONDS = 600.0
 """For so long after its last request an urgent tier has slots kept free of `batch`."""
 
 
-def all_slots(record: ReplicaRecord) -> int:
-    """Return a replica's slots: nobody else takes any."""
-    return record.slots
-
-
-def always(record: ReplicaRecord) -> bool:
-    """Return that a replica's share may be exceeded: nobody else does it."""
-    return True
-
-
-def _bound_of(records: Iterable[ReplicaRecord]) -> PromptBound:
-    """Return how many tokens prompts have at most on all of these."""
-    return reduce(
-        PromptBound.or_wider,
-        (
-            PromptBound(
-                growth_of(record.capabilities),
-                TEMPLATE_TOKENS_MAX if record.template_tokens is None else record.template_tokens,
-            )
-            for record in records
-        ),
-    )
-
-
-class Pool:
-    """Slots of one deployment, as many of each replica as `share_of` says, and more for a request
-    of several choices where `may_exceed` says so. `on_demand` hears when
+class Pool(ReplicaSet):
+    """The slots of one deployment's replicas, and the queue before them. `on_demand` hears when
     somebody begins to wait, or replicas change; `on_prompt` which replica is given which prompt's
     blocks. `clock` is monotonic seconds; `all_pressure` is that of all pools of a gateway."""
 
@@ -63,81 +45,25 @@ class Pool:
         deployment_id: str,
         *,
         clock: Callable[[], float] = time.monotonic,
-        bounds: Bounds = BOUNDS,
+        bounds: QueueLimits = BOUNDS,
         share_of: Callable[[ReplicaRecord], int] = all_slots,
         may_exceed: Callable[[ReplicaRecord], bool] = always,
         on_demand: Callable[[], None] = lambda: None,
         on_prompt: Callable[[str, Blocks], None] = lambda replica_id, blocks: None,
-        all_pressure: Pressure | None = None,
+        all_pressure: LoadShedder | None = None,
     ) -> None:
+        super().__init__(clock, share_of, may_exceed)
         self.deployment_id = deployment_id
-        self.replicas: dict[str, Replica] = {}
-        self.capabilities: frozenset[str] = frozenset()
-        """What every ready replica declares; where none is, those on their way, or asleep."""
-        self.prompt_bound = PromptBound()
-        self.wake_seconds = 0.0
-        self._may_sleep = False
         self.queue = FairQueue(clock, bounds)
         self.reserved_share = 0.1
         """Of all gateways' slots, kept free of `batch` for each urgent tier in use."""
         self._used_at: dict[Tier, float] = {}
         self.choices: Counter[Why] = Counter()
         """Requests by why they went where they did."""
-        self._clock = clock
-        self._share_of = share_of
-        self._may_exceed = may_exceed
         self.on_demand = on_demand
         self._on_prompt = on_prompt
-        self.health = Health(clock, self.call)
-        self.pressure = Pressure(within=all_pressure)
-
-    @property
-    def has_ready_replica(self) -> bool:
-        """Whether any replica is ready by the feed."""
-        return any(replica.is_ready for replica in self.replicas.values())
-
-    @property
-    def is_waking(self) -> bool:
-        """Whether none is ready, one is on its way or will be on demand, and requests may wait for
-        it. What sleeps can do is known from the fleet alone."""
-        is_asleep = self._may_sleep and bool(self.capabilities)
-        is_coming = self._has_coming_replica or is_asleep
-        return self.wake_seconds > 0 and is_coming and not self.has_ready_replica
-
-    @property
-    def is_loading(self) -> bool:
-        """Whether none is ready and one is on its way, or will be on demand."""
-        return self.is_waking or (self._has_coming_replica and not self.has_ready_replica)
-
-    @property
-    def _has_coming_replica(self) -> bool:
-        return any(replica.is_coming for replica in self.replicas.values())
-
-    @property
-    def ready_in_seconds(self) -> float | None:
-        """In how many seconds the first replica should be ready, by the deployment's last start;
-        None where none is on its way, or nobody knows."""
-        if not self.is_loading:
-            return None
-        replicas, now = self.replicas.values(), self._clock()
-        meant = [one for one in replicas if one.is_coming] or [o for o in replicas if o.is_asleep]
-        known = [seconds for o in meant if (seconds := o.ready_in_seconds(now)) is not None]
-        return min(known, default=self.wake_seconds or None)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether requests may wait here."""
-        return self.has_ready_replica or self.is_waking
-
-    @property
-    def is_isolating(self) -> bool:
-        """Whether organizations that share it learn nothing of each other by its prefix cache."""
-        return not ISOLATING.isdisjoint(self.capabilities)
-
-    @property
-    def has_prefix_cache(self) -> bool:
-        """Whether a replica remembers what prompts begin with."""
-        return NO_PREFIX_CACHE not in self.capabilities
+        self.health = ReplicaHealth(clock, self.dispatch)
+        self.pressure = LoadShedder(within=all_pressure)
 
     @property
     def now(self) -> float:
@@ -147,15 +73,14 @@ class Pool:
     @property
     def load(self) -> float:
         """How many requests it has for each slot of its ready replicas, waiting ones included."""
-        ready = [replica for replica in self.replicas.values() if replica.is_ready]
-        slots = sum(replica.share for replica in ready)
-        taken = sum(replica.in_flight for replica in ready) + len(self.queue)
+        slots = self._slots()
+        taken = sum(replica.in_flight for replica in self.ready) + len(self.queue)
         return taken / slots if slots else float("inf")
 
     @property
-    def is_pressed(self) -> bool:
+    def has_backlog(self) -> bool:
         """Whether somebody waits, or more runs than its share."""
-        over = any(one.in_flight > one.share for one in self.replicas.values() if one.is_ready)
+        over = any(replica.in_flight > replica.share for replica in self.ready)
         return over or len(self.queue) > 0
 
     @property
@@ -165,45 +90,23 @@ class Pool:
 
     def retire(self) -> None:
         """Its deployment is deleted: no request waits for replicas that would wake on demand."""
-        self._may_sleep = False
-        self.call()
+        self.may_sleep = False
+        self.dispatch()
 
     def configure(self, record: DeploymentRecord) -> None:
         """Take in what the deployment says of its slots."""
         self.reserved_share = record.reserved_share
         self.wake_seconds = record.timeouts.wake_seconds
-        self._may_sleep = record.may_sleep
-        self.call()
+        self.may_sleep = record.may_sleep
+        self.dispatch()
 
     def set_replicas(self, records: Mapping[str, ReplicaRecord]) -> None:
         """Bring the pool to what the feed says; a replica that stays keeps its counts."""
-        kept = {}
-        for replica_id, record in records.items():
-            share = self._share_of(record)
-            replica = self.replicas.get(replica_id) or Replica(
-                record, share, loads_since=self._clock()
-            )
-            if record.started_at != replica.record.started_at:
-                replica.seen.clear()
-                replica.loads_since = self._clock()
-            replica.record, replica.share = record, share
-            replica.may_exceed = self._may_exceed(record)
-            kept[replica_id] = replica
-        self.health.set_replicas(kept)
-        self.replicas = kept
-        ready = [each for each in kept.values() if each.is_ready]
-        for replica in kept.values():
-            if ready and replica.is_lost:
-                replica.lose_unanswered()
-        self.queue.set_served(bool(ready))
-        meant = ready or [each for each in kept.values() if each.is_coming or each.is_asleep]
-        declared = [set(each.record.capabilities) for each in meant]
-        if declared or not self._may_sleep:
-            self.capabilities = frozenset(set.intersection(*declared)) if declared else frozenset()
-        if ready:
-            self.prompt_bound = _bound_of(each.record for each in ready)
+        self.set_records(records)
+        self.health.set_replicas(self.replicas)
+        self.queue.set_served(self.has_ready_replica)
         self.on_demand()
-        self.call()
+        self.dispatch()
 
     @property
     def urgent_tiers(self) -> list[Tier]:
@@ -220,97 +123,98 @@ class Pool:
         """Take in what may be taken of each replica from now on, of which organizations only a part
         of the weight counts here, which part of these slots tiers keep, and what tiers are
         guaranteed of all gateways' slots."""
-        for replica in self.replicas.values():
-            replica.share = self._share_of(replica.record)
-            replica.may_exceed = self._may_exceed(replica.record)
-        self.queue.set_parts(parts)
+        self.note_shares()
+        self.queue.set_weight_shares(parts)
         self.queue.set_shares(guarantees or DEFAULT_GUARANTEES, tiers or {})
-        self.call()
+        self.dispatch()
 
-    def set_strains(self, strains: Mapping[str, EngineLoad]) -> None:
+    def set_engine_loads(self, strains: Mapping[str, EngineLoad]) -> None:
         """Take in how full engines are; of one that is not named nothing is known."""
         for replica_id, replica in self.replicas.items():
-            strain = strains.get(replica_id)
-            replica.strain = 0.0 if strain is None else strain.total
+            engine_load = strains.get(replica_id)
+            replica.engine_load = 0.0 if engine_load is None else engine_load.total
 
-    def has_room(self, tier: Tier, width: int = 1) -> bool:
+    def has_room(self, tier: Tier, sequences: int = 1) -> bool:
         """Tell whether a request that comes now would be given a place at once."""
         if not self.queue.is_first(tier) or self._is_reserved(tier):
             return False
-        return choose(self.replicas.values(), self._clock(), width=width) is not None
+        return choose(self.replicas.values(), self._clock(), sequences=sequences) is not None
 
     def slot(
-        self, ticket: Ticket, avoid: Collection[str] = (), elsewhere: Collection["Pool"] = ()
-    ) -> Slot:
+        self,
+        request: SlotRequest,
+        excluded: Collection[str] = (),
+        elsewhere: Collection["Pool"] = (),
+    ) -> "Slot":
         """Return a slot to hold with `async with`, once it is its turn, here or in one of those
         `elsewhere`; entering it raises PoolError."""
-        return Slot(self, ticket, avoid, elsewhere)
+        return Slot(self, request, excluded, elsewhere)
 
-    async def take(
-        self, ticket: Ticket, avoid: Collection[str], elsewhere: Collection["Pool"] = ()
-    ) -> Place:
+    async def acquire(
+        self, request: SlotRequest, excluded: Collection[str], elsewhere: Collection["Pool"] = ()
+    ) -> tuple["Pool", SlotGrant]:
         """Take a place on the chosen replica: here if there is one, else the first that there is,
-        here or `elsewhere`; a pool whose sound replicas are all to `avoid` is none of them where
-        another has others. Raises PoolError."""
-        if seconds := self.health.quarantined_seconds(ticket):
-            raise Quarantined(seconds)
-        self._used_at[ticket.tier] = self._clock()
-        if ticket.tier == "priority" and not avoid:
+        here or `elsewhere`; a pool whose sound replicas are all to `excluded` is none of them where
+        another has others. Return the pool that has it too. Raises PoolError."""
+        if seconds := self.health.quarantined_seconds(request):
+            raise RequestQuarantined(seconds)
+        self._used_at[request.tier] = self._clock()
+        if request.tier == "priority" and not excluded:
             self.health.hedging.budget.note_request()
-        if not self._has_tokens_for(ticket):
-            raise self.queue.pressed(ticket)
-        pools = [self, *(pool for pool in elsewhere if pool.trusts(ticket))]
-        if avoid:
-            pools = [pool for pool in pools if pool.has_other(avoid)] or pools
+        if not self._has_tokens_for(request):
+            raise self.queue.pressed(request)
+        pools = [self, *(pool for pool in elsewhere if pool.trusts(request))]
+        if excluded:
+            pools = [pool for pool in pools if pool.has_other(excluded)] or pools
         for pool in pools:
-            if pool.queue.is_first(ticket.tier) and (choice := pool._find_for(ticket, avoid)):
-                return pool._place(ticket, choice)
+            if pool.queue.is_first(request.tier) and (choice := pool._find_for(request, excluded)):
+                return pool, pool._grant(request, choice)
         pools = [pool for pool in pools if pool.is_open]
         if not pools:
             raise self.no_replica()
-        return await wait_before(pools, ticket, avoid)
+        return await wait_before(pools, request, excluded)
 
-    def has_other(self, avoid: Collection[str]) -> bool:
-        """Tell whether a sound replica is there besides those to `avoid`."""
-        return has_other(self.replicas.values(), self._clock(), avoid)
+    def has_other(self, excluded: Collection[str]) -> bool:
+        """Tell whether a sound replica is there besides those to `excluded`."""
+        return has_other(self.replicas.values(), self._clock(), excluded)
 
-    def trusts(self, ticket: Ticket) -> bool:
+    def trusts(self, request: SlotRequest) -> bool:
         """Tell whether such requests are not refused for having broken engines."""
-        return not self.health.quarantined_seconds(ticket)
+        return not self.health.quarantined_seconds(request)
 
-    def take_spare(self, ticket: Ticket, avoid: Collection[str]) -> Place:
+    def acquire_hedge(self, request: SlotRequest, excluded: Collection[str]) -> SlotGrant:
         """Take a place for the second try at a request, on a sound replica that has one to spare,
         where nobody waits for it and the budget allows. Raises NoSpare."""
-        choice = self._find_for(ticket, avoid) if self.queue.is_first(ticket.tier) else None
-        if choice is None or choice.replica.record.replica_id in avoid:
-            raise NoSpare
+        choice = self._find_for(request, excluded) if self.queue.is_first(request.tier) else None
+        if choice is None or choice.replica.record.replica_id in excluded:
+            raise NoHedgeSlot
         spare = choice.replica
-        if not spare.is_usable(self._clock()) or spare.is_on_trial:
-            raise NoSpare
-        if not self._has_tokens_for(ticket) or not self.health.hedging.budget.take():
-            raise NoSpare
-        return self._place(ticket, choice)
+        if not spare.is_usable(self._clock()) or spare.on_probation:
+            raise NoHedgeSlot
+        if not self._has_tokens_for(request) or not self.health.hedging.budget.take():
+            raise NoHedgeSlot
+        return self._grant(request, choice)
 
-    def give_back(self, place: Place) -> None:
-        """End what `take` began, and `vacate` may have ended in part."""
-        self.pressure.remove(place.service.ticket)
-        self.free(place)
+    def release(self, grant: SlotGrant) -> None:
+        """End what `acquire` began, and `vacate` may have ended in part."""
+        self.pressure.remove(grant.service.request)
+        self.free(grant)
 
-    def vacate(self, place: Place) -> Place:
+    def vacate(self, grant: SlotGrant) -> SlotGrant:
         """A place's slots may be taken by others while its request goes on without its engine.
         Return the place, with nothing left to read."""
-        place.service.vacated_at = self.now
-        place.replica.in_flight -= place.service.ticket.width
-        place.replica.unread -= place.unread
-        self.call()
-        return place._replace(unread=0)
+        grant.service.vacated_at = self.now
+        grant.replica.in_flight -= grant.service.request.sequences
+        grant.replica.prefill_backlog -= grant.prefill_backlog
+        self.dispatch()
+        return grant._replace(prefill_backlog=0)
 
-    def note_read(self, place: Place) -> Place:
+    def note_read(self, grant: SlotGrant) -> SlotGrant:
         """A prompt was read: its first token came. Return the place, with nothing left to read."""
-        place.replica.unread -= place.unread
-        return place._replace(unread=0)
+        grant.replica.prefill_backlog -= grant.prefill_backlog
+        return grant._replace(prefill_backlog=0)
 
-    def call(self) -> None:
+    def dispatch(self) -> None:
         """Give places to those whose turn it is, as long as there are any. One that avoids the
         replicas that have some, or may not exceed their shares, lets others pass and stays first.
         """
@@ -323,69 +227,257 @@ class Pool:
             waiter = self.queue.first(self._slots(), passed)
             if waiter is None:
                 break
-            ticket, avoid = waiter.ticket, waiter.avoid
-            if self._is_reserved(ticket.tier):
+            request, excluded = waiter.request, waiter.excluded
+            if self._is_reserved(request.tier):
                 is_held_back = True
-            elif (choice := self._choose(ticket, avoid)) is not None:
-                self._occupy(choice, ticket)
+            elif (choice := self._choose(request, excluded)) is not None:
+                self._occupy(choice, request)
                 service = self.queue.serve(waiter)
-                waiter.turn.set_result(Place(self, choice.replica, service, choice.unread))
-            elif (avoid or ticket.width > 1) and any(
+                waiter.turn.set_result(
+                    SlotGrant(self.queue, choice.replica, service, choice.prefill_backlog)
+                )
+            elif (excluded or request.sequences > 1) and any(
                 one.has_room for one in self.replicas.values()
             ):
-                passed[ticket.tier].add(ticket.organization_id)
+                passed[request.tier].add(request.organization_id)
             else:
                 break
         self.queue.passed = passed
         self.queue.set_held_back(is_held_back)
 
-    def _place(self, ticket: Ticket, choice: Choice) -> Place:
+    def _grant(self, request: SlotRequest, choice: RouteDecision) -> SlotGrant:
         """Give a place to one that need not wait."""
-        self.pressure.add(ticket)
-        self._occupy(choice, ticket)
-        return Place(self, choice.replica, self.queue.serve_at_once(ticket), choice.unread)
+        self.pressure.add(request)
+        self._occupy(choice, request)
+        return SlotGrant(
+            self.queue, choice.replica, self.queue.serve_at_once(request), choice.prefill_backlog
+        )
 
-    def _occupy(self, choice: Choice, ticket: Ticket) -> None:
+    def _occupy(self, choice: RouteDecision, request: SlotRequest) -> None:
         """Count what a request takes of its replica, and what that learns from it."""
-        choice.replica.in_flight += ticket.width
-        choice.replica.unread += choice.unread
+        choice.replica.in_flight += request.sequences
+        choice.replica.prefill_backlog += choice.prefill_backlog
         self.choices[choice.why] += 1
-        if ticket.blocks:
-            choice.replica.seen.note(ticket.blocks)
-            self._on_prompt(choice.replica.record.replica_id, ticket.blocks)
+        if request.blocks:
+            choice.replica.seen.note(request.blocks)
+            self._on_prompt(choice.replica.record.replica_id, request.blocks)
 
-    def free(self, place: Place) -> None:
+    def free(self, grant: SlotGrant) -> None:
         """A place's slots may be taken by others, unless `vacate` said so before."""
-        if place.service.vacated_at is None:
-            place.replica.in_flight -= place.service.ticket.width
-            place.replica.unread -= place.unread
-        self.queue.end(place.service)
-        self.call()
+        if grant.service.vacated_at is None:
+            grant.replica.in_flight -= grant.service.request.sequences
+            grant.replica.prefill_backlog -= grant.prefill_backlog
+        self.queue.end(grant.service)
+        self.dispatch()
 
-    def _find_for(self, ticket: Ticket, avoid: Collection[str]) -> Choice | None:
+    def _find_for(self, request: SlotRequest, excluded: Collection[str]) -> RouteDecision | None:
         """Return a replica with a free slot, but for those that are kept free of `batch`."""
-        return None if self._is_reserved(ticket.tier) else self._choose(ticket, avoid)
+        return None if self._is_reserved(request.tier) else self._choose(request, excluded)
 
-    def _choose(self, ticket: Ticket, avoid: Collection[str]) -> Choice | None:
+    def _choose(self, request: SlotRequest, excluded: Collection[str]) -> RouteDecision | None:
         replicas, now = self.replicas.values(), self._clock()
-        return choose(replicas, now, avoid, width=ticket.width, blocks=ticket.blocks)
+        return choose(replicas, now, excluded, sequences=request.sequences, blocks=request.blocks)
 
     def _slots(self) -> int:
-        return sum([replica.share for replica in self.replicas.values() if replica.is_ready])
+        return sum([replica.share for replica in self.ready])
 
-    def _has_tokens_for(self, ticket: Ticket) -> bool:
-        return self.pressure.fits(ticket, self.queue.guarantees[ticket.tier])
+    def _has_tokens_for(self, request: SlotRequest) -> bool:
+        return self.pressure.fits(request, self.queue.guarantees[request.tier])
 
     def _is_reserved(self, tier: Tier) -> bool:
         """Tell whether the free slots are kept free of `batch`, and the tier is that."""
         if tier != "batch" or not (urgent := len(self.urgent_tiers)):
             return False
-        ready = [replica for replica in self.replicas.values() if replica.is_ready]
-        total = sum(replica.record.slots for replica in ready)
+        total = sum(replica.record.slots for replica in self.ready)
         reserved = reserved_slots(urgent, self.reserved_share, self._slots(), total)
-        return sum(replica.free for replica in ready) <= reserved
+        return sum(replica.free for replica in self.ready) <= reserved
 
-    def no_replica(self) -> NoReplica:
+    def no_replica(self) -> NoReadyReplica:
         """Return what to tell whoever waited in vain for the first replica."""
         seconds = self.ready_in_seconds
-        return NoReplica(self.deployment_id, seconds, is_coming=self.is_loading)
+        return NoReadyReplica(self.deployment_id, seconds, is_coming=self.is_loading)
+
+
+class Slot:
+    """One request's slots on a replica, held with `async with`.
+
+    `token_received` and `replica_failed` say how the request fares, and neither is said of a client
+    that left. Where nobody says `usage_known`, the progress that its `service` states is charged,
+    if it states any. One that `is_hedge` waits for nothing: it is there, or there is none. `pool`
+    is, once it is held, the one that it is of."""
+
+    __slots__ = (
+        *("_elsewhere", "_excluded", "_first_at", "_grant", "_incidents", "_is_hedge"),
+        *("pool", "replica", "request", "service", "unanswered"),
+    )
+
+    def __init__(
+        self,
+        pool: Pool,
+        request: SlotRequest,
+        excluded: Collection[str],
+        elsewhere: Collection[Pool] = (),
+        *,
+        is_hedge: bool = False,
+    ) -> None:
+        self.pool = pool
+        self.request = request
+        self._excluded = excluded
+        self._elsewhere = elsewhere
+        self._is_hedge = is_hedge
+        self._first_at: float | None = None
+
+    async def __aenter__(self) -> "Slot":
+        """Raises PoolError."""
+        if self._is_hedge:
+            self._grant = self.pool.acquire_hedge(self.request, self._excluded)
+        else:
+            taken = await self.pool.acquire(self.request, self._excluded, self._elsewhere)
+            self.pool, self._grant = taken
+        self.service = self._grant.service
+        self.replica: Replica = self._grant.replica
+        self.unanswered = FirstTokenWait(self.replica.unanswered)
+        self._incidents = self.replica.incidents
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if not self.service.is_settled:
+            progress = self.service.progress
+            self.pool.queue.settle(self.service, None if progress is None else progress())
+        self.pool.release(self._grant)
+
+    @property
+    def late_seconds(self) -> float | None:
+        """After how long without a token a second replica should be asked too; None: never."""
+        return self.pool.health.late_seconds(self.replica, self.request)
+
+    def beside(self) -> "Slot":
+        """Return a slot on another replica for the same request, where there is one to spare."""
+        excluded = (*self._excluded, self.replica.record.replica_id)
+        return Slot(self.pool, self.request, excluded, is_hedge=True)
+
+    def vacate(self) -> None:
+        """The engine has sent its last byte: others may have the slots while the rest is done."""
+        self.unanswered.answered()
+        self._grant = self.pool.vacate(self._grant)
+
+    def usage_known(self, tokens: TokenUsage | None) -> None:
+        """Say at the end what the request took; of one that nobody counted, None."""
+        self.pool.queue.settle(self.service, tokens)
+        if self._first_at is not None and tokens is not None and tokens.input:
+            self._note_times(tokens, self._first_at - self.service.began_at)
+
+    def token_received(self) -> None:
+        """A token came."""
+        self.pool.health.note_success(self.replica)
+        if self._first_at is None:
+            self.unanswered.answered()
+            self._first_at = self.service.vacated_at or self.pool.now
+            self._grant = self.pool.note_read(self._grant)
+            self.pool.health.note_first(
+                self.replica, self.request, self._first_at - self.service.began_at
+            )
+
+    def hedge_lost(self) -> None:
+        """Another replica was faster: its organization pays no turn for it. One that was late says
+        that it would have taken longer yet."""
+        self.pool.queue.refund(self.service)
+        seconds, late = self.pool.now - self.service.began_at, self.late_seconds
+        if self._first_at is None and late is not None and seconds >= late:
+            self.pool.health.note_first(self.replica, self.request, seconds)
+            # As if all of the prompt had to be read: how much of it was cached is not known.
+            self._note_times(TokenUsage(self.request.input_tokens), seconds)
+
+    def replica_failed(self, *, is_at_fault: bool = False) -> None:
+        """The replica failed, broke off or fell silent. What began before an incident that is
+        already known, and breaks with it, is a part of that; what had a token is no suspect."""
+        if self._incidents != self.replica.incidents:
+            return
+        if self._first_at is None and not is_at_fault:
+            self.pool.health.suspect(self.replica, self.request.fingerprint)
+        self.pool.health.note_incident(self.replica, self.request, is_at_fault=is_at_fault)
+
+    def confirm_replica_fault(self) -> None:
+        """What broke the replica was served by another: it was the replica's fault."""
+        self.pool.health.confirm_replica_fault(self.replica, self.request.fingerprint)
+
+    def _note_times(self, tokens: TokenUsage, first: float) -> None:
+        """Say how long the first token took, and each of those after it."""
+        if self.service.began_at < self.replica.slow_until:
+            return  # It says nothing of how the replica fares since it was put out.
+        made, each = tokens.output / self.request.sequences, None
+        if made >= PACED_TOKENS_MIN:
+            ended_at = self.service.vacated_at or self.pool.now
+            each = (ended_at - self.service.began_at - first) / (made - 1)
+            # Of several choices some may have ended long ago.
+            if each > 0.0 and self.request.sequences == 1:
+                self.pool.queue.slot_second.note_pace(1.0 / each)
+        self.pool.health.note_times(self.replica, tokens, first, each)
+
+
+async def wait_before(
+    pools: list[Pool], request: SlotRequest, excluded: Collection[str]
+) -> tuple[Pool, SlotGrant]:
+    """Stand in line before each pool until one gives it a place; that takes it out of all lines.
+
+    What it waits with counts in the first pool, what it runs with in the one that it runs in.
+    Raises PoolError.
+    """
+    first, *others = pools
+    if first.is_waking:
+        request = replace(request, seconds_max=first.wake_seconds)
+    waiter = first.queue.join(request, excluded, [pool.queue for pool in others])
+    first.pressure.add(request)
+    try:
+        _dispatch(pools)
+        if len(first.queue) == 1:
+            first.on_demand()
+        grant = await _turn_of(waiter, pools)
+    finally:
+        first.pressure.remove(request)
+    pool = _giver(grant, pools)
+    pool.pressure.add(request)
+    return pool, grant
+
+
+async def _turn_of(waiter: Waiter, pools: Collection[Pool]) -> SlotGrant:
+    try:
+        async with asyncio.timeout(waiter.request.seconds_max):
+            turn = await waiter.turn
+    except TimeoutError:
+        if waiter.turn.cancelled():
+            raise _in_vain(waiter, pools) from None
+        turn = waiter.turn.result()
+    except asyncio.CancelledError:
+        _withdraw(waiter, pools)
+        raise
+    if isinstance(turn, PoolError):
+        raise copy(turn)  # the first is kept by the waiter, which this frame keeps
+    return turn
+
+
+def _in_vain(waiter: Waiter, pools: Collection[Pool]) -> PoolError:
+    """Return what to tell one whose deadline came before its turn."""
+    first = next(iter(pools))
+    refused = first.queue.give_up(waiter)
+    has_ready = any(pool.has_ready_replica for pool in pools)
+    return refused if has_ready else first.no_replica()
+
+
+def _withdraw(waiter: Waiter, pools: Collection[Pool]) -> None:
+    """The client left, maybe just as it was given a place."""
+    if not waiter.turn.done() or waiter.turn.cancelled():
+        waiter.leave()
+    elif isinstance(grant := waiter.turn.result(), SlotGrant):
+        grant.queue.refund(grant.service)
+        _giver(grant, pools).free(grant)
+
+
+def _giver(grant: SlotGrant, pools: Collection[Pool]) -> Pool:
+    """Return the pool that gave a place."""
+    return next(pool for pool in pools if pool.queue is grant.queue)
+
+
+def _dispatch(pools: Collection[Pool]) -> None:
+    for pool in pools:
+        pool.dispatch()

@@ -1,18 +1,72 @@
-"""The queue before a pool: a fair line for each tier, and turns among tiers by their shares."""
+"""The queue before a pool: a fair queue for each tier, and turns among tiers by their shares of
+the slots, over time where that is less than one."""
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp, inf
+from typing import NamedTuple
 
 from serving.contract.tiers import DEFAULT_GUARANTEES, Guarantees
 from serving.contract.units import TIERS, Tier
 from serving.engine.events import NO_TOKENS, TokenUsage
-from serving.pool.errors import Cause, Overloaded, PoolError, TooManyWaiting
-from serving.pool.line import CHARGE_SECONDS, Bounds, Line, SlotSecondCost
-from serving.pool.member import Service, Waiter
-from serving.pool.pace import Pace, TierLoad
-from serving.pool.ticket import Ticket
-from serving.pool.tier_turns import TierTurns
+from serving.pool.overload import TierLoad, WaitPredictor
+from serving.pool.replicas import Replica
+from serving.pool.slot_request import Cause, PoolError, PoolOverloaded, SlotRequest, TenantQueueFull
+from serving.pool.tier_queue import (
+    CHARGE_SECONDS,
+    QueueLimits,
+    ServiceCharge,
+    SlotSecondCost,
+    TierQueue,
+)
+
+MEMORY_SECONDS = 10.0
+"""Over which the slots that a tier had are averaged."""
+EQUAL = 0.25
+"""How far apart two tiers' slots divided by their shares may be to count as equal: by less than a
+slot."""
+
+
+class TierTurns:
+    """Of one gateway; `shares` of its slots are what tiers keep while they have work."""
+
+    def __init__(self) -> None:
+        self.shares: Guarantees = DEFAULT_GUARANTEES
+        self._running = dict.fromkeys(TIERS, 0)
+        self._mean = dict.fromkeys(TIERS, 0.0)
+        self._at = dict.fromkeys(TIERS, 0.0)
+
+    def note(self, tier: Tier, running: int, now: float) -> None:
+        """From now on a tier has so many slots."""
+        self._mean[tier] = self._mean_of(tier, now)
+        self._running[tier], self._at[tier] = running, now
+
+    def next_of(self, waiting: Collection[Tier], slots: int, now: float) -> Tier:
+        """Return which of the tiers that wait, the most urgent first, has the fewest slots for its
+        share; of equal ones the most urgent. A tier without a share is next where no other waits.
+
+        Giving each free slot to that tier divides all slots as `serving.contract.tiers` says.
+        """
+        levels = {tier: self._level(tier, slots, now) for tier in waiting}
+        least = min(levels.values())
+        return next(tier for tier, level in levels.items() if level <= least + EQUAL)
+
+    def _level(self, tier: Tier, slots: int, now: float) -> float:
+        """Return a tier's slots divided by its share. Who is due less than one has one now and
+        then; what anybody had more while nobody else wanted it is no debt."""
+        running, share = self._running[tier], self.shares[tier]
+        if not share:
+            return inf
+        if share * slots >= 1:
+            return running / share
+        return max(running, min(1.0, self._mean_of(tier, now))) / share
+
+    def _mean_of(self, tier: Tier, now: float) -> float:
+        kept = exp(-max(0.0, now - self._at[tier]) / MEMORY_SECONDS)
+        return kept * self._mean[tier] + (1.0 - kept) * self._running[tier]
+
 
 NOBODY: Mapping[Tier, Collection[str]] = {}
 SURE = 0.85
@@ -25,6 +79,32 @@ TOKEN_BYTES_MIN, TOKEN_BYTES_MAX = 2.0, 8.0
 most."""
 
 
+class SlotGrant(NamedTuple):
+    """A replica's slots for one request: the queue that gave them, what they count for its
+    organization, and how many blocks of its prompt are read before it is answered."""
+
+    queue: "FairQueue"
+    replica: Replica
+    service: ServiceCharge
+    prefill_backlog: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A request in line, in each of `queues`; `turn` is done when its wait is over, one way or the
+    other."""
+
+    request: SlotRequest
+    excluded: Collection[str]
+    turn: asyncio.Future[SlotGrant | PoolError]
+    queues: list["FairQueue"] = field(default_factory=list)
+
+    def leave(self) -> None:
+        """Step out of all lines; harmless when one is in none."""
+        for queue in self.queues:
+            queue.leave(self)
+
+
 class FairQueue:
     """Bounded by what waits, tier by tier, and by how long that would take. `clock` is monotonic
     seconds.
@@ -33,11 +113,13 @@ class FairQueue:
     bounds of the one that it comes to. The first that has a place for it takes it out of all lines.
     """
 
-    def __init__(self, clock: Callable[[], float], bounds: Bounds) -> None:
+    def __init__(self, clock: Callable[[], float], bounds: QueueLimits) -> None:
         self.refusals: Counter[tuple[Tier, Cause]] = Counter()
         self.slot_second = SlotSecondCost()
-        self.lines: dict[Tier, Line] = {tier: Line(bounds, self.slot_second) for tier in TIERS}
-        self._pace = Pace()
+        self.lines: dict[Tier, TierQueue[Waiter]] = {
+            tier: TierQueue(bounds, self.slot_second) for tier in TIERS
+        }
+        self._pace = WaitPredictor()
         self.guarantees = DEFAULT_GUARANTEES
         self._turns = TierTurns()
         self._is_served = True
@@ -68,52 +150,52 @@ class FairQueue:
         waiting = sum([line.requests for line in self._in_order])
         return waiting == (0 if tier == "batch" else self.lines["batch"].requests)
 
-    def serve_at_once(self, ticket: Ticket) -> Service:
+    def serve_at_once(self, request: SlotRequest) -> ServiceCharge:
         """Count one that need not wait."""
         is_waited = self._look()
-        self._pace.came_in(ticket.tier, ticket.width)
+        self._pace.came_in(request.tier, request.sequences)
         if is_waited:
-            self._pace.gave(ticket.width, for_reserved=self._is_held_back)
-        return self._begun(self.lines[ticket.tier].serve_at_once(ticket))
+            self._pace.gave(request.sequences, for_reserved=self._is_held_back)
+        return self._begun(self.lines[request.tier].serve_at_once(request))
 
     def join(
-        self, ticket: Ticket, avoid: Collection[str], others: Sequence["FairQueue"] = ()
+        self, request: SlotRequest, excluded: Collection[str], others: Sequence["FairQueue"] = ()
     ) -> Waiter:
         """Stand in line, and in those of others. Raises Overloaded, or has another give up its
         place."""
         queues = [self, *others]
         for queue in queues:
             queue._look()
-        if self.lines[ticket.tier].is_full_of(ticket):
+        if self.lines[request.tier].is_full_of(request):
             raise self._refused(
-                ticket, TooManyWaiting(self._seconds_for(ticket.width, ticket.tier))
+                request, TenantQueueFull(self._seconds_for(request.sequences, request.tier))
             )
-        seconds = min(queue._seconds_until(ticket) for queue in queues)
-        late = seconds - SURE * ticket.seconds_max
+        seconds = min(queue._seconds_until(request) for queue in queues)
+        late = seconds - SURE * request.seconds_max
         if late > 0:
-            raise self._refused(ticket, Overloaded("too_long", late))
-        self._make_room(ticket)
-        waiter = Waiter(ticket, avoid, asyncio.get_running_loop().create_future(), queues)
+            raise self._refused(request, PoolOverloaded("too_long", late))
+        self._make_room(request)
+        waiter = Waiter(request, excluded, asyncio.get_running_loop().create_future(), queues)
         for queue in queues:
-            queue._pace.came_in(ticket.tier, ticket.width)
-            queue.lines[ticket.tier].join(waiter, queue.passed.get(ticket.tier, ()))
+            queue._pace.came_in(request.tier, request.sequences)
+            queue.lines[request.tier].join(waiter, queue.passed.get(request.tier, ()))
         return waiter
 
-    def pressed(self, ticket: Ticket) -> Overloaded:
+    def pressed(self, request: SlotRequest) -> PoolOverloaded:
         """Return what to tell one that is not let in, as too much waits or runs already."""
-        return self._refused(ticket, Overloaded("pressed", self._seconds_until(ticket)))
+        return self._refused(request, PoolOverloaded("pressed", self._seconds_until(request)))
 
     def leave(self, waiter: Waiter) -> None:
         """Step out of this line; harmless when one is not in it."""
         self._look()
-        self.lines[waiter.ticket.tier].leave(waiter)
+        self.lines[waiter.request.tier].leave(waiter)
 
-    def give_up(self, waiter: Waiter) -> Overloaded:
+    def give_up(self, waiter: Waiter) -> PoolOverloaded:
         """Return what to tell one whose deadline came before its turn."""
-        ticket = waiter.ticket
+        request = waiter.request
         waiter.leave()
-        late = self._seconds_until(ticket) - ticket.seconds_max
-        return self._refused(ticket, Overloaded("waited", late))
+        late = self._seconds_until(request) - request.seconds_max
+        return self._refused(request, PoolOverloaded("waited", late))
 
     def first(self, slots: int, but: Mapping[Tier, Collection[str]] = NOBODY) -> Waiter | None:
         """Return whose turn it is where there are so many slots, `but` some organizations of each
@@ -129,51 +211,51 @@ class FairQueue:
             return next(iter(heads.values()), None)
         return heads[self._turns.next_of(heads, slots, self._clock())]
 
-    def _head(self, line: Line, but: Collection[str]) -> Waiter | None:
+    def _head(self, line: TierQueue[Waiter], but: Collection[str]) -> Waiter | None:
         """Return whose turn it is in a line; one whose client left just now is passed over."""
         while (waiter := line.first(but)) is not None and waiter.turn.done():
             line.leave(waiter)
         return waiter
 
-    def serve(self, waiter: Waiter) -> Service:
+    def serve(self, waiter: Waiter) -> ServiceCharge:
         """Begin to serve one that waits: all lines in which it stands move on."""
-        ticket = waiter.ticket
+        request = waiter.request
         for queue in waiter.queues:
             queue._look()
-            queue._pace.gave(ticket.width, for_reserved=queue._is_held_back)
+            queue._pace.gave(request.sequences, for_reserved=queue._is_held_back)
             if queue is not self:
                 queue.leave(waiter)
-        return self._begun(self.lines[ticket.tier].serve(waiter))
+        return self._begun(self.lines[request.tier].serve(waiter))
 
-    def settle(self, service: Service, tokens: TokenUsage | None) -> None:
+    def settle(self, service: ServiceCharge, tokens: TokenUsage | None) -> None:
         """Charge what one really took, by its tokens or by its time; None where nobody counted."""
-        ticket, now = service.ticket, self._clock()
+        request, now = service.request, self._clock()
         if service.is_settled:
             return
         until = now if service.vacated_at is None else service.vacated_at
-        slot_seconds = ticket.width * (until - service.began_at)
+        slot_seconds = request.sequences * (until - service.began_at)
         # Whole, so that requests that cost the same count the same.
-        time_cost = round(slot_seconds * self.slot_second.at(ticket.rates))
-        self.lines[ticket.tier].settle(service, tokens, time_cost)
+        time_cost = round(slot_seconds * self.slot_second.at(request.rates))
+        self.lines[request.tier].settle(service, tokens, time_cost)
         if tokens is not None and tokens.input:
-            self.slot_second.note(ticket.rates.cost(tokens), slot_seconds, now)
-            if ticket.prompt_bytes:
-                each = ticket.prompt_bytes / tokens.input
+            self.slot_second.note(request.rates.cost(tokens), slot_seconds, now)
+            if request.prompt_bytes:
+                each = request.prompt_bytes / tokens.input
                 each = min(TOKEN_BYTES_MAX, max(TOKEN_BYTES_MIN, each))
                 self.token_bytes += RECENT * (each - self.token_bytes)
 
-    def refund(self, service: Service) -> None:
+    def refund(self, service: ServiceCharge) -> None:
         """Charge nothing for one: its organization has nothing of it."""
-        self.lines[service.ticket.tier].settle(service, NO_TOKENS)
+        self.lines[service.request.tier].settle(service, NO_TOKENS)
 
-    def end(self, service: Service) -> None:
+    def end(self, service: ServiceCharge) -> None:
         """One is served no more."""
-        tier = service.ticket.tier
+        tier = service.request.tier
         self.lines[tier].end(service)
         self._turns.note(tier, self.lines[tier].running, self._clock())
 
-    def _begun(self, service: Service) -> Service:
-        tier = service.ticket.tier
+    def _begun(self, service: ServiceCharge) -> ServiceCharge:
+        tier = service.request.tier
         service.began_at = now = self._clock()
         self._turns.note(tier, self.lines[tier].running, now)
         return service
@@ -196,10 +278,10 @@ class FairQueue:
         now."""
         self.guarantees, self._turns.shares = guarantees, {**guarantees, **shares}
 
-    def set_parts(self, parts: Mapping[str, float]) -> None:
+    def set_weight_shares(self, parts: Mapping[str, float]) -> None:
         """Say of which organizations only a part of the weight counts here."""
         for line in self.lines.values():
-            line.set_parts(parts)
+            line.set_weight_shares(parts)
 
     def send_away(self, error: PoolError) -> None:
         """Tell all that wait that they wait in vain here: who stands in another line goes on."""
@@ -210,26 +292,26 @@ class FairQueue:
                 if not waiter.queues:
                     waiter.turn.set_result(error)
 
-    def _make_room(self, ticket: Ticket) -> None:
-        line, outweighed = self.lines[ticket.tier], list[Waiter]()
-        while not line.has_room(ticket):
-            waiter = line.outweighed(ticket)
+    def _make_room(self, request: SlotRequest) -> None:
+        line, outweighed = self.lines[request.tier], list[Waiter]()
+        while not line.has_room(request):
+            waiter = line.eviction_candidate(request)
             if waiter is None:
                 for one in reversed(outweighed):
                     line.join(one)
-                seconds = self._seconds_for(ticket.width, ticket.tier)
-                raise self._refused(ticket, Overloaded("queue_full", seconds))
+                seconds = self._seconds_for(request.sequences, request.tier)
+                raise self._refused(request, PoolOverloaded("queue_full", seconds))
             line.leave(waiter)
             outweighed.append(waiter)
         for waiter in outweighed:
             waiter.leave()
             if not waiter.turn.done():
-                late = self._seconds_until(waiter.ticket)
-                refused = self._refused(waiter.ticket, Overloaded("outweighed", late))
+                late = self._seconds_until(waiter.request)
+                refused = self._refused(waiter.request, PoolOverloaded("outweighed", late))
                 waiter.turn.set_result(refused)
 
-    def _refused(self, ticket: Ticket, error: Overloaded) -> Overloaded:
-        self.refusals[ticket.tier, error.cause] += 1
+    def _refused(self, request: SlotRequest, error: PoolOverloaded) -> PoolOverloaded:
+        self.refusals[request.tier, error.cause] += 1
         return error
 
     def _look(self) -> bool:
@@ -243,11 +325,11 @@ class FairQueue:
                 line.charge_running(now)
         return is_waited
 
-    def _seconds_until(self, ticket: Ticket) -> float:
+    def _seconds_until(self, request: SlotRequest) -> float:
         """Return how long one that comes now would wait for turns in its own tier."""
-        growth = self._pace.growth(ticket.tier, self.guarantees)
-        turns = self.lines[ticket.tier].slots_before(ticket, growth)
-        return self._seconds_for(turns, ticket.tier)
+        growth = self._pace.growth(request.tier, self.guarantees)
+        turns = self.lines[request.tier].slots_before(request, growth)
+        return self._seconds_for(turns, request.tier)
 
     def _seconds_for(self, slots: float, tier: Tier) -> float:
         loads = {other: TierLoad(line.running, line.slots) for other, line in self.lines.items()}

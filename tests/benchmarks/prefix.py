@@ -15,9 +15,9 @@ from random import Random
 import typer
 
 from serving.contract.replica import ReplicaRecord
-from serving.pool.prefixes import BLOCK_BYTES, SEEN_MAX, blocks_of
-from serving.pool.replica import Replica
-from serving.pool.route import choose
+from serving.pool.prefix_history import BLOCK_BYTES, SEEN_MAX, blocks_of
+from serving.pool.replicas import Replica
+from serving.pool.router import choose
 from tests.benchmarks import peers
 from tests.benchmarks.conversations import Conversations, Sizes, Spared, Turn
 from tests.benchmarks.engine_counters import counter

@@ -17,7 +17,7 @@ from serving.gateway.dialects.base import Renderer
 from serving.gateway.finishing.questions import Begun, Broken
 from serving.offload.pool import OffloadBusy, OffloadPool, OffloadTimeout, TenantSemaphore
 from serving.offload.process import WorkerDied, WorkerProcess
-from serving.pool.room import Room
+from serving.pool.overload import SharedCapacity
 
 PROCESSES = 2
 SECONDS_MAX = 30.0
@@ -49,7 +49,7 @@ class Finishing:
         )
         self.bench = OffloadPool(("serving.gateway.finishing",), turns, seconds_max=SECONDS_MAX)
         self.unfinished = 0
-        self._vacated = Room(VACATED_BYTES_MAX)
+        self._vacated = SharedCapacity(VACATED_BYTES_MAX)
 
     @contextmanager
     def without_slots(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from serving.gateway.conversation import Conversation
 from serving.gateway.errors import Headers
 from serving.gateway.outgoing import ClientStalled, Outlet
-from serving.pool.room import Room
+from serving.pool.overload import SharedCapacity
 
 COPY_BYTES_MAX = 16 * 1024 * 1024
 """Of one answer; the copy of a longer one is dropped, and it cannot be given again."""
@@ -18,7 +18,7 @@ class Copy:
     """One answer as it comes. It is complete once its usage is durable, and over whatever became of
     it: those who wait for more are woken by either, and by each piece."""
 
-    def __init__(self, room: Room, organization_id: str, weight: int) -> None:
+    def __init__(self, room: SharedCapacity, organization_id: str, weight: int) -> None:
         self.pieces: list[bytes] = []
         """Until nobody reads them any more."""
         self.headers: Headers | None = None

@@ -28,7 +28,7 @@ from serving.gateway.idempotency.turn import Turn
 from serving.gateway.idempotency.wish import HEADER, Wish, read_wish
 from serving.gateway.outgoing import Outlet
 from serving.gateway.principals import Principal
-from serving.pool.room import Room
+from serving.pool.overload import SharedCapacity
 from serving.usage.claims import ClaimStateUnknown, IdempotencyClaims
 from serving.usage.journal_writer import JournalUnavailable
 
@@ -67,7 +67,7 @@ class Once:
         self._gateway_id = gateway_id
         self._pepper = pepper.encode()
         self._turns: dict[str, Turn] = {}
-        self._copies = Room(copies_bytes_max)
+        self._copies = SharedCapacity(copies_bytes_max)
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def serve(

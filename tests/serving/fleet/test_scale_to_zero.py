@@ -161,7 +161,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     clock = SimpleNamespace(monotonic=lambda: made.now, time_ns=lambda: 10**15)
     for each in (module, scale_to_zero):
         monkeypatch.setattr(each, "time", clock)
-    monkeypatch.setattr(module, "Life", Idle)
+    monkeypatch.setattr(module, "ReplicaLifecycle", Idle)
     return made
 
 
@@ -333,5 +333,5 @@ def test_never_asleep_with_demand_always_woken_by_it_and_never_from_a_stop(
         clock = SimpleNamespace(monotonic=lambda: world.now, time_ns=lambda: 10**15)
         for each in (module, scale_to_zero):
             patch.setattr(each, "time", clock)
-        patch.setattr(module, "Life", Idle)
+        patch.setattr(module, "ReplicaLifecycle", Idle)
         asyncio.run(play(world))

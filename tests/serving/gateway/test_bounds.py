@@ -7,9 +7,9 @@ import pytest
 from serving.engine.vllm import CHOICES_MAX, STOP_STRINGS_MAX
 from serving.gateway.dialects.anthropic.messages import MessagesDialect
 from serving.gateway.dialects.base import Dialect
+from serving.gateway.dialects.openai import chat, completions
 from serving.gateway.dialects.openai.chat import ChatDialect
 from serving.gateway.dialects.openai.completions import CompletionsDialect
-from serving.gateway.dialects.openai.envelope import chat, completions
 from tests.fixtures import bounds, catalog
 
 DIALECTS: list[Dialect] = [ChatDialect(), CompletionsDialect(), MessagesDialect()]

@@ -14,7 +14,7 @@ from serving.contract.usage import Outcome
 from serving.engine.request import WHOLE_INTERVAL_TOKENS
 from serving.engine.simulated.settings import Fault
 from serving.gateway.interrupts import Interrupts
-from serving.pool.ticket import Ticket
+from serving.pool.slot_request import SlotRequest
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.raw_http import RawClient, request
@@ -175,8 +175,8 @@ async def test_a_second_try_may_wait_for_its_turn_longer_than_for_a_first_byte(
 ) -> None:
     pool = pair.gateway.directory.pools["dep_var_demo"]
     pair.engines[0].script.add(Fault("error", status=500))
-    all_of_it = Ticket("org_b", width=pool.replicas["rep_2"].share)
-    async with pool.slot(all_of_it, avoid=["rep_1"]):
+    all_of_it = SlotRequest("org_b", sequences=pool.replicas["rep_2"].share)
+    async with pool.slot(all_of_it, excluded=["rep_1"]):
         asked = asyncio.create_task(answered(pair))
         await eventually(lambda: pair.gateway.metrics.retries == 1)
         await eventually(lambda: len(pool.queue) == 1)
@@ -256,7 +256,7 @@ async def test_a_replica_that_refuses_connections_is_left_alone_after_a_while(pa
         async with pair.post(CHAT, ASK | {"max_tokens": 2}) as reply:
             assert reply.status == 200
     assert {event.replica_id for event in pair.events} <= {"rep_2"}
-    assert replicas(pair)[0].in_a_row >= 2
+    assert replicas(pair)[0].consecutive_failures >= 2
 
 
 async def test_when_no_replica_answers_the_client_is_told_to_come_back(stack: Stack) -> None:
@@ -320,7 +320,7 @@ async def test_a_refusal_inside_a_stream_is_400_and_no_replicas_fault(
     assert (reply.status, error["code"]) == (400, "unsupported_value")
     await must_end(pair, "refused_by_engine")
     assert pair.gateway.metrics.retries == 0
-    assert replicas(pair)[0].in_a_row == 0
+    assert replicas(pair)[0].consecutive_failures == 0
 
 
 async def test_a_prompt_longer_than_the_context_is_400(stack: Stack) -> None:

@@ -249,4 +249,4 @@ async def test_an_engine_that_cannot_count_is_not_asked(stack: Stack) -> None:
     async with stack.post(route.path, route.body) as reply:
         assert reply.status == 400
         assert "cannot count" in await reply.text()
-    assert replica.in_a_row == 0
+    assert replica.consecutive_failures == 0

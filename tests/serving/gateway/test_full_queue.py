@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from serving.pool.line import Bounds
-from serving.pool.pressure import Pressure
+from serving.pool.overload import LoadShedder
+from serving.pool.tier_queue import QueueLimits
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack
 from tests.fixtures.waiting import eventually
@@ -17,7 +17,7 @@ SLOTS = 8
 
 
 @asynccontextmanager
-async def busy(stack: Stack, bounds: Bounds, waiting: int) -> AsyncIterator[None]:
+async def busy(stack: Stack, bounds: QueueLimits, waiting: int) -> AsyncIterator[None]:
     """Fill every slot and some of the queue with requests of one organization."""
     pool, engine = stack.gateway.directory.pools["dep_var_demo"], stack.engines[0].engine
     for line in pool.queue.lines.values():
@@ -53,7 +53,7 @@ async def ask(
 async def test_an_organizations_own_flood_is_told_429_and_when_to_come_again(
     stack: Stack,
 ) -> None:
-    bounds = Bounds(organization_requests=5)
+    bounds = QueueLimits(organization_requests=5)
     async with busy(stack, bounds, waiting=5):
         status, headers, body = await ask(stack)
         assert (status, body["error"]["code"]) == (429, "rate_limit_exceeded")
@@ -69,7 +69,7 @@ async def test_a_newcomer_is_served_where_another_fills_the_queue(stack: Stack) 
     await eventually(lambda: mirror.version == stack.control.feed.version)
     pool = stack.gateway.directory.pools["dep_var_demo"]
     asking = None
-    async with busy(stack, Bounds(requests=5), waiting=5):
+    async with busy(stack, QueueLimits(requests=5), waiting=5):
         status, headers, body = await ask(stack)
         assert (status, body["error"]["code"]) == (503, "server_is_overloaded")
         assert int(headers["retry-after"]) >= 1
@@ -84,7 +84,7 @@ async def test_a_newcomer_is_served_where_another_fills_the_queue(stack: Stack) 
 
 
 async def test_a_wait_past_the_deployments_deadline_is_503(stack: Stack) -> None:
-    async with busy(stack, Bounds(), waiting=0):
+    async with busy(stack, QueueLimits(), waiting=0):
         await hurry(stack, queue_seconds=0.1)
         status, headers, body = await ask(stack)
         assert (status, body["error"]["code"]) == (503, "server_is_overloaded")
@@ -94,9 +94,9 @@ async def test_a_wait_past_the_deployments_deadline_is_503(stack: Stack) -> None
 
 async def test_where_too_many_tokens_are_held_who_comes_is_shed_at_once(stack: Stack) -> None:
     pool = stack.gateway.directory.pools["dep_var_demo"]
-    async with busy(stack, Bounds(), waiting=1):
+    async with busy(stack, QueueLimits(), waiting=1):
         kept = pool.pressure
-        for pool.pressure in (Pressure(1), Pressure(10**6, within=Pressure(1))):
+        for pool.pressure in (LoadShedder(1), LoadShedder(10**6, within=LoadShedder(1))):
             status, headers, body = await ask(stack)
             assert (status, body["error"]["code"]) == (503, "server_is_overloaded")
             assert int(headers["retry-after"]) >= 1

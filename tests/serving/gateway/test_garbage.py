@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from serving.contract.records import RateLimitSettings
-from serving.pool.line import Bounds
+from serving.pool.tier_queue import QueueLimits
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.waiting import eventually
@@ -120,11 +120,11 @@ async def test_what_a_rate_limit_refuses_leaves_nothing(stack: Stack) -> None:
 
 
 async def test_what_finds_a_full_line_leaves_nothing(stack: Stack) -> None:
-    async with busy(stack, Bounds(organization_requests=1), waiting=1):
+    async with busy(stack, QueueLimits(organization_requests=1), waiting=1):
         assert await garbage(stack, ASK, 429) < OBJECTS_MAX
 
 
 async def test_what_waits_in_vain_leaves_nothing(stack: Stack) -> None:
-    async with busy(stack, Bounds(), waiting=0):
+    async with busy(stack, QueueLimits(), waiting=0):
         await hurry(stack, queue_seconds=0.02)
         assert await garbage(stack, ASK, 503) < OBJECTS_MAX

@@ -16,7 +16,7 @@ from serving.contract.idempotency import CLAIMS_MAX, ClaimInProgress, ClaimReply
 from serving.engine.simulated.settings import Fault
 from serving.gateway.conversation import Conversation
 from serving.gateway.idempotency import copy, once, sealing, turn
-from serving.pool.room import Room
+from serving.pool.overload import SharedCapacity
 from serving.usage import claims
 from tests.fixtures import catalog
 from tests.fixtures.gateway import Stack, running_stack
@@ -472,7 +472,7 @@ async def test_an_answer_given_again_needs_room_of_its_own_organization(keyed: S
 
 
 def test_a_copy_is_held_until_the_last_who_reads_it_has_left() -> None:
-    room = Room(1_000)
+    room = SharedCapacity(1_000)
     kept = copy.Copy(room, "org_a", 1)
     kept.add((), bytes(100))
     slow, fast = kept.enter(), kept.enter()
@@ -484,7 +484,7 @@ def test_a_copy_is_held_until_the_last_who_reads_it_has_left() -> None:
 
 
 def test_ones_copies_leave_room_for_anothers() -> None:
-    room = Room(1_000)
+    room = SharedCapacity(1_000)
     greedy = [copy.Copy(room, "org_a", 1) for _ in range(10)]
     for one in greedy:
         one.add((), bytes(100))

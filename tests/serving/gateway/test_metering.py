@@ -42,11 +42,11 @@ async def test_the_fair_queue_charges_what_an_engine_has_counted_so_far(tmp_path
             assert progress is not None
             tokens = await eventually(progress)
             line.charge_running(service.began_at)
-            assert 0 < service.ticket.rates.cost(tokens) <= service.charged
+            assert 0 < service.request.rates.cost(tokens) <= service.charged
             await reply.read()
         event = await stack.one_event()
         taken = TokenUsage(event.input_tokens, event.cached_input_tokens, event.output_tokens)
-        assert service.ticket.rates.cost(taken) <= service.charged
+        assert service.request.rates.cost(taken) <= service.charged
         assert service.is_settled and service.progress is None
 
 

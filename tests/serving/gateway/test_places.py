@@ -16,7 +16,7 @@ from serving.gateway.dialects.routes import GENERATING
 from serving.gateway.places import Place, best, blocks_of_prompt, in_order
 from serving.gateway.principals import Principal
 from serving.pool.pool import Pool
-from serving.pool.prefixes import BLOCK_BYTES
+from serving.pool.prefix_history import BLOCK_BYTES
 from tests.fixtures import catalog
 
 LONG = "A penstock is the gated, metered pipe that feeds a turbine. " * 40

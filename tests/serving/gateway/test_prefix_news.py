@@ -18,7 +18,7 @@ from serving.gateway.prefix_news import (
 )
 from serving.gateway.unread import SILENT_SECONDS, UnreadElsewhere
 from serving.pool.pool import Pool
-from serving.pool.prefixes import BLOCKS_MAX, Blocks
+from serving.pool.prefix_history import BLOCKS_MAX, Blocks
 from tests.fixtures import catalog
 from tests.fixtures.redis_server import RedisServer, running_redis
 from tests.fixtures.waiting import eventually
@@ -81,12 +81,14 @@ async def test_what_is_still_to_be_read_is_told_until_it_is_read_or_who_gave_it_
     async with gateway(redis, "c", pools["c"]), gateway(redis, "b", pools["b"]):
         async with gateway(redis, "a", pools["a"]):
             await listen(redis, 3)
-            a.unread, b.unread = 5, 7
-            await eventually(lambda: (a.unread_elsewhere, b.unread_elsewhere) == (7, 5))
-            await eventually(lambda: c.unread_elsewhere == 12)
-            b.unread = 0
-            await eventually(lambda: a.unread_elsewhere == 0 and c.unread_elsewhere == 5)
-        await eventually(lambda: c.unread_elsewhere == 0)
+            a.prefill_backlog, b.prefill_backlog = 5, 7
+            await eventually(lambda: (a.remote_prefill_backlog, b.remote_prefill_backlog) == (7, 5))
+            await eventually(lambda: c.remote_prefill_backlog == 12)
+            b.prefill_backlog = 0
+            await eventually(
+                lambda: a.remote_prefill_backlog == 0 and c.remote_prefill_backlog == 5
+            )
+        await eventually(lambda: c.remote_prefill_backlog == 0)
 
 
 def test_who_says_nothing_any_more_is_forgotten() -> None:
@@ -96,10 +98,10 @@ def test_who_says_nothing_any_more_is_forgotten() -> None:
     now[0] += SILENT_SECONDS
     elsewhere.note("b", {REPLICA: 4}, replicas)
     elsewhere.forget_silent(replicas)
-    assert replicas[REPLICA].unread_elsewhere == 7
+    assert replicas[REPLICA].remote_prefill_backlog == 7
     now[0] += SILENT_SECONDS / 2
     elsewhere.forget_silent(replicas)
-    assert replicas[REPLICA].unread_elsewhere == 4
+    assert replicas[REPLICA].remote_prefill_backlog == 4
 
 
 async def test_it_goes_on_after_redis_was_away(

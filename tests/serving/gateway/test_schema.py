@@ -12,13 +12,13 @@ from serving.contract.prompt import PromptBound
 from serving.engine.events import TokenUsage
 from serving.gateway.dialects.base import InferenceRequest
 from serving.gateway.dialects.json_schema import DEPTH_MAX, PATTERN_SIZE_MAX, SchemaValidator
+from serving.gateway.dialects.openai import completions
 from serving.gateway.dialects.openai.chat import ENGINE_FIELDS, ChatDialect
 from serving.gateway.dialects.openai.chat_request import ChatRequest
 from serving.gateway.dialects.openai.completions import (
     CompletionRequest,
     CompletionsDialect,
 )
-from serving.gateway.dialects.openai.envelope import completions
 from serving.gateway.errors import BadRequest
 from tests.fixtures.catalog import model, price
 from tests.fixtures.engine_requests import told_to_vllm

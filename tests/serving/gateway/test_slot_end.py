@@ -12,8 +12,8 @@ import pytest
 
 from serving.gateway.finishing import finishing
 from serving.gateway.finishing.finishing import Finishing
+from serving.pool.overload import SharedCapacity
 from serving.pool.pool import Pool
-from serving.pool.room import Room
 from serving.usage.journal_writer import JournalWriter
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
@@ -94,7 +94,7 @@ async def test_others_have_the_slot_while_a_long_answer_is_made(
 
 
 async def test_answers_without_room_keep_their_slots(single: Stack, delay: Delay) -> None:
-    single.gateway.finishing._vacated = Room(1_000)
+    single.gateway.finishing._vacated = SharedCapacity(1_000)
     long = asyncio.create_task(status_of(single, PATH, LARGE))
     await delay.has_begun.wait()
     assert taken(embedder(single)) == 1

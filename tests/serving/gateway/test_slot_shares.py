@@ -185,13 +185,13 @@ async def test_where_the_fleet_never_answered_a_gateway_takes_its_part_of_all(
 async def test_how_full_engines_are_is_known_as_long_as_the_fleet_tells(stack: Stack) -> None:
     pool, slots = stack.gateway.directory.pools["dep_var_demo"], stack.control.slots
     slots.strains = {"rep_1": EngineLoad(2, 0.5), "rep_9": EngineLoad(1, 1.0)}
-    await eventually(lambda: pool.replicas["rep_1"].strain == 2.5)
+    await eventually(lambda: pool.replicas["rep_1"].engine_load == 2.5)
     slots.is_down = True
-    await eventually(lambda: pool.replicas["rep_1"].strain == 0.0)
+    await eventually(lambda: pool.replicas["rep_1"].engine_load == 0.0)
     slots.is_down = False
-    await eventually(lambda: pool.replicas["rep_1"].strain == 2.5)
+    await eventually(lambda: pool.replicas["rep_1"].engine_load == 2.5)
     slots.strains = {}
-    await eventually(lambda: pool.replicas["rep_1"].strain == 0.0)
+    await eventually(lambda: pool.replicas["rep_1"].engine_load == 0.0)
 
 
 async def test_each_life_of_a_gateway_says_that_it_is_another(stack: Stack) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.pool import replica
+from serving.pool import replicas
 from tests.fixtures.gateway import MESSAGES, running_stack
 from tests.fixtures.waiting import eventually
 
@@ -15,7 +15,7 @@ ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 8, "ignore_eos": Tru
 async def test_a_replica_far_slower_than_its_peers_is_used_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica, "SLOW_SECONDS", 300.0)
+    monkeypatch.setattr(replicas, "SLOW_SECONDS", 300.0)
     async with running_stack(tmp_path, engines=2, itl_seconds=0.002) as stack:
         await stack.start_engine(itl_seconds=0.08)
         pool = stack.gateway.directory.pools["dep_var_demo"]

@@ -11,11 +11,10 @@ from serving.contract.units import Tier
 from serving.engine.events import TokenUsage
 from serving.fleet.slot_shares import SlotAllocator
 from serving.gateway.slot_shares import Shares, demand_of
-from serving.pool.errors import Overloaded
-from serving.pool.line import BOUNDS, Bounds
+from serving.pool.overload import POOL_TOKENS_MAX, LoadShedder
 from serving.pool.pool import Pool
-from serving.pool.pressure import POOL_TOKENS_MAX, Pressure
-from serving.pool.ticket import Ticket
+from serving.pool.slot_request import PoolOverloaded, SlotRequest
+from serving.pool.tier_queue import BOUNDS, QueueLimits
 from tests.fixtures.catalog import replica
 
 REPORT_SECONDS = 0.2
@@ -45,7 +44,11 @@ class Cluster:
     organization; `slot_seconds` is what tiers were served."""
 
     def __init__(
-        self, gateways: int, slots: int, bounds: Bounds = BOUNDS, tokens_max: int = POOL_TOKENS_MAX
+        self,
+        gateways: int,
+        slots: int,
+        bounds: QueueLimits = BOUNDS,
+        tokens_max: int = POOL_TOKENS_MAX,
     ) -> None:
         self.served: Counter[Tier] = Counter()
         self.served_by: Counter[str] = Counter()
@@ -66,7 +69,7 @@ class Cluster:
             for shares in self._shares
         ]
         for pool in self.pools:
-            pool.pressure = Pressure(tokens_max)
+            pool.pressure = LoadShedder(tokens_max)
             pool.set_replicas({"rep_1": replica("http://r1", 1, slots=slots)})
 
     @property
@@ -76,20 +79,20 @@ class Cluster:
             total.update(pool.queue.refusals)
         return total
 
-    async def ask_for_ever(self, gateway: int, ticket: Ticket, seconds: float) -> None:
+    async def ask_for_ever(self, gateway: int, request: SlotRequest, seconds: float) -> None:
         """Send one request after the other, each of which holds its slots for so long."""
         while True:
             try:
-                async with self.pools[gateway].slot(ticket) as slot:
+                async with self.pools[gateway].slot(request) as slot:
                     in_flight = sum(one.replicas["rep_1"].in_flight for one in self.pools)
                     self.in_flight_max = max(self.in_flight_max, in_flight)
-                    slot.works()
+                    slot.token_received()
                     await asyncio.sleep(seconds)
-                    slot.took(TokenUsage(ticket.input_tokens, 0, 20))
-                    self.served[ticket.tier] += 1
-                    self.served_by[ticket.organization_id] += 1
-                    self.slot_seconds[ticket.tier] += seconds * ticket.width
-            except Overloaded:
+                    slot.usage_known(TokenUsage(request.input_tokens, 0, 20))
+                    self.served[request.tier] += 1
+                    self.served_by[request.organization_id] += 1
+                    self.slot_seconds[request.tier] += seconds * request.sequences
+            except PoolOverloaded:
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _report_for_ever(self, gateway: int) -> None:
@@ -107,7 +110,7 @@ class Cluster:
             pool.set_shares(parts, tiers, reply.guarantees)
             await asyncio.sleep(REPORT_SECONDS)
 
-    async def run(self, seconds: float, *clients: tuple[int, Ticket, float]) -> None:
+    async def run(self, seconds: float, *clients: tuple[int, SlotRequest, float]) -> None:
         """Let clients ask, each at a gateway with a ticket and how long its answers take."""
         asking: list[Coroutine[Any, Any, None]] = [self.ask_for_ever(*one) for one in clients]
         asking += [self._report_for_ever(number) for number in range(len(self.pools))]

@@ -7,9 +7,8 @@ from itertools import count
 from typing import Any
 
 from serving.engine.events import TokenUsage
-from serving.pool.errors import Overloaded
 from serving.pool.pool import Pool
-from serving.pool.ticket import Ticket
+from serving.pool.slot_request import PoolOverloaded, SlotRequest
 from tests.fixtures.catalog import replica
 
 SECONDS = 20.0
@@ -29,18 +28,24 @@ class Simulation:
         self._ends: list[tuple[float, int, asyncio.Event]] = []
         self._numbers = count()
 
-    async def ask_for_ever(self, ticket: Ticket, tokens: int, step: float = STEP_SECONDS) -> None:
+    async def ask_for_ever(
+        self, request: SlotRequest, tokens: int, step: float = STEP_SECONDS
+    ) -> None:
         """Send one request after the other, each of so many tokens a choice."""
         while True:
             try:
-                async with self.pool.slot(ticket) as slot:
+                async with self.pool.slot(request) as slot:
                     began = self.now
-                    slot.works()
+                    slot.token_received()
                     await self._sleep(tokens * step)
-                    slot.took(TokenUsage(ticket.input_tokens, 0, tokens * ticket.width))
-                    self.slot_seconds[ticket.organization_id] += (self.now - began) * ticket.width
-            except Overloaded:
-                self.refused[ticket.organization_id] += 1
+                    slot.usage_known(
+                        TokenUsage(request.input_tokens, 0, tokens * request.sequences)
+                    )
+                    self.slot_seconds[request.organization_id] += (
+                        self.now - began
+                    ) * request.sequences
+            except PoolOverloaded:
+                self.refused[request.organization_id] += 1
                 await self._sleep(STEP_SECONDS)
 
     async def _sleep(self, seconds: float) -> None:

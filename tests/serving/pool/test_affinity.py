@@ -13,9 +13,9 @@ from typing import Literal
 
 import pytest
 
-from serving.pool.prefixes import Blocks, Seen, blocks_of
-from serving.pool.replica import Replica
-from serving.pool.route import Choice, choose
+from serving.pool.prefix_history import Blocks, PrefixHistory, blocks_of
+from serving.pool.replicas import Replica
+from serving.pool.router import RouteDecision, choose
 from tests.fixtures import catalog
 
 pytestmark = pytest.mark.unit
@@ -84,7 +84,7 @@ class World:
             Gateway([Replica(one, SLOTS // self.count) for one in records])
             for _ in range(self.count)
         ]
-        self.caches = [Seen(CACHE_BLOCKS) for _ in range(REPLICAS)]
+        self.caches = [PrefixHistory(CACHE_BLOCKS) for _ in range(REPLICAS)]
         self.free_at = [0.0] * REPLICAS
         self.now, self.chance, self.numbers = 0.0, Random(1), count()
         self.events: list[tuple[float, int, Callable[[], None]]] = []
@@ -94,7 +94,7 @@ class World:
 
     def run(self) -> "World":
         """Play all turns."""
-        all_seen, at = Seen(10**9), 0.0
+        all_seen, at = PrefixHistory(10**9), 0.0
         for number, prompt in enumerate(prompts()):
             self.is_warm = number >= WARM
             self.best += self.is_warm * all_seen.count(prompt)
@@ -124,21 +124,23 @@ class World:
                 return
             self._begin(gateway, choice, *gateway.waiting.popleft())
 
-    def _choose(self, gateway: Gateway, prompt: Blocks) -> Choice | None:
+    def _choose(self, gateway: Gateway, prompt: Blocks) -> RouteDecision | None:
         if self.way != "by chance":
             return choose(gateway.replicas, 0.0, blocks=prompt)
         free = [one for one in gateway.replicas if one.has_room]
-        return Choice(self.chance.choice(free), "load") if free else None
+        return RouteDecision(self.chance.choice(free), "load") if free else None
 
-    def _begin(self, gateway: Gateway, choice: Choice, prompt: Blocks, came_at: float) -> None:
+    def _begin(
+        self, gateway: Gateway, choice: RouteDecision, prompt: Blocks, came_at: float
+    ) -> None:
         replica, place = choice.replica, gateway.replicas.index(choice.replica)
         replica.in_flight += 1
-        replica.unread += choice.unread
+        replica.prefill_backlog += choice.prefill_backlog
         replica.seen.note(prompt)
         first = self._read(place, prompt)
         if self.is_warm:
             self.ttfts.append(first - came_at)
-        self._at(first, partial(self._answer, replica, choice.unread))
+        self._at(first, partial(self._answer, replica, choice.prefill_backlog))
         self._at(first + ANSWER_SECONDS, partial(self._end, gateway, replica))
         if self.way == "told":
             for other in self.gateways:
@@ -149,11 +151,11 @@ class World:
         """Say again and again how much of what it gave is still to be read, to gateways of which
         each keeps the last word."""
         for place, own in enumerate(gateway.replicas):
-            more = own.unread - gateway.told_unread[place]
-            gateway.told_unread[place] = own.unread
+            more = own.prefill_backlog - gateway.told_unread[place]
+            gateway.told_unread[place] = own.prefill_backlog
             for other in self.gateways:
                 if other is not gateway:
-                    other.replicas[place].unread_elsewhere += more
+                    other.replicas[place].remote_prefill_backlog += more
         if self.is_on:
             self._at(self.now + TELL_SECONDS, partial(self._tell_unread, gateway))
 
@@ -166,8 +168,8 @@ class World:
         self.free_at[place] = max(self.now, self.free_at[place]) + read
         return self.free_at[place]
 
-    def _answer(self, replica: Replica, unread: int) -> None:
-        replica.unread -= unread
+    def _answer(self, replica: Replica, prefill_backlog: int) -> None:
+        replica.prefill_backlog -= prefill_backlog
 
     def _end(self, gateway: Gateway, replica: Replica) -> None:
         replica.in_flight -= 1

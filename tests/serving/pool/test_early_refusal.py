@@ -14,11 +14,9 @@ import pytest
 from serving.contract.tiers import DEFAULT_GUARANTEES
 from serving.contract.units import TIERS, Tier
 from serving.engine.events import TokenUsage
-from serving.pool.errors import Overloaded
-from serving.pool.line import BOUNDS
-from serving.pool.member import Service, Waiter
-from serving.pool.queue import FairQueue
-from serving.pool.ticket import Ticket
+from serving.pool.queue import FairQueue, Waiter
+from serving.pool.slot_request import PoolOverloaded, SlotRequest
+from serving.pool.tier_queue import BOUNDS, ServiceCharge
 
 SLOTS = 64
 SECONDS_EACH = 2 / 3
@@ -49,9 +47,9 @@ class World:
     def live(self) -> None:
         while self.coming:
             self.now, _, what = heapq.heappop(self.coming)
-            if isinstance(what, Ticket):
+            if isinstance(what, SlotRequest):
                 self.comes(what)
-            elif isinstance(what, Service):
+            elif isinstance(what, ServiceCharge):
                 self.free += 1
                 self.queue.settle(what, TokenUsage(60, 0, 16))
                 self.queue.end(what)
@@ -60,38 +58,40 @@ class World:
                 what.turn.cancel()
             self.call()
 
-    def comes(self, ticket: Ticket) -> None:
-        if self.free and self.queue.is_first(ticket.tier):
-            self.start(self.queue.serve_at_once(ticket), self.now)
+    def comes(self, request: SlotRequest) -> None:
+        if self.free and self.queue.is_first(request.tier):
+            self.start(self.queue.serve_at_once(request), self.now)
             return
         try:
-            waiter = self.queue.join(ticket, ())
-        except Overloaded as refused:
+            waiter = self.queue.join(request, ())
+        except PoolOverloaded as refused:
             self.tell(refused)
-            self.told[ticket.tier, "refused"] += self.now > SKIP_SECONDS
+            self.told[request.tier, "refused"] += self.now > SKIP_SECONDS
             return
         self.came_at[waiter] = self.now
-        self.at(self.now + ticket.seconds_max, waiter)
+        self.at(self.now + request.seconds_max, waiter)
 
     def call(self) -> None:
         while self.free and (waiter := self.queue.first(SLOTS)) is not None:
             service = self.queue.serve(waiter)
-            waiter.turn.set_result(Overloaded("waited"))  # whatever: it waits no longer
+            waiter.turn.set_result(PoolOverloaded("waited"))  # whatever: it waits no longer
             self.start(service, self.came_at[waiter])
 
-    def start(self, service: Service, came_at: float) -> None:
+    def start(self, service: ServiceCharge, came_at: float) -> None:
         self.free -= 1
         self.at(self.now + SECONDS_EACH, service)
         if SKIP_SECONDS < self.now <= SECONDS:
-            self.told[service.ticket.tier, "served"] += 1
+            self.told[service.request.tier, "served"] += 1
             self.waits.append(self.now - came_at)
 
-    def tell(self, refused: Overloaded) -> None:
+    def tell(self, refused: PoolOverloaded) -> None:
         self.told["", refused.cause] += self.now > SKIP_SECONDS
 
 
-def ticket(organization: int, tier: Tier = "default", seconds_max: float = PATIENCE) -> Ticket:
-    return Ticket(
+def request(
+    organization: int, tier: Tier = "default", seconds_max: float = PATIENCE
+) -> SlotRequest:
+    return SlotRequest(
         f"org_{organization}",
         tier=tier,
         input_tokens=60,
@@ -108,7 +108,7 @@ def overload(load: float, organizations: int, *tiers: Tier, seed: int = 1) -> Wo
         while at < SECONDS:
             at += chance.expovariate(load * CAPACITY)
             tier = chance.choice(tiers or ("default",))
-            world.at(at, ticket(chance.randrange(organizations), tier))
+            world.at(at, request(chance.randrange(organizations), tier))
         world.live()
         return world
 
@@ -149,9 +149,9 @@ def test_what_was_shed_is_taken_again_once_there_is_room() -> None:
     async def live() -> World:
         chance, world = Random(3), World()
         for number in range(2_000):  # ten seconds of twice the capacity, then of half of it
-            world.at(number / (2 * CAPACITY), ticket(chance.randrange(10)))
+            world.at(number / (2 * CAPACITY), request(chance.randrange(10)))
         for number in range(500):
-            world.at(13.0 + number / (0.5 * CAPACITY), ticket(chance.randrange(10), "batch"))
+            world.at(13.0 + number / (0.5 * CAPACITY), request(chance.randrange(10), "batch"))
         world.live()
         return world
 
@@ -163,9 +163,9 @@ def test_a_burst_that_fits_is_not_refused_for_what_came_before() -> None:
     async def live() -> World:
         world = World()
         for number in range(600):
-            world.at(5.0 + number / CAPACITY, ticket(number % 10))
+            world.at(5.0 + number / CAPACITY, request(number % 10))
         for number in range(100):
-            world.at(11.6, ticket(number % 10, seconds_max=2.0))
+            world.at(11.6, request(number % 10, seconds_max=2.0))
         world.live()
         return world
 

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.engine.events import TokenUsage
-from serving.pool.line import Bounds, Line
-from serving.pool.member import Service, Waiter
-from serving.pool.ticket import Rates, Ticket
+from serving.pool.queue import Waiter
+from serving.pool.slot_request import SlotRequest, TokenWeights
+from serving.pool.tier_queue import QueueLimits, ServiceCharge, TierQueue
 
 OUTPUT_MAX = 400
 INPUT_MAX = 1_000
-RATES = Rates(cached_input=0.5, output=4.0)
+RATES = TokenWeights(cached_input=0.5, output=4.0)
 COST_MAX = INPUT_MAX + OUTPUT_MAX * RATES.output
-NO_BOUNDS = Bounds(10**9, 10**12, 10**9, 10**12)
+NO_BOUNDS = QueueLimits(10**9, 10**12, 10**9, 10**12)
 
 
 @dataclass
@@ -28,21 +28,21 @@ class Busy:
 
     slots: int
     random: Random
-    line: Line = field(default_factory=lambda: Line(NO_BOUNDS))
-    running: list[Service] = field(default_factory=list)
+    line: TierQueue = field(default_factory=lambda: TierQueue(NO_BOUNDS))
+    running: list[ServiceCharge] = field(default_factory=list)
     served: dict[str, float] = field(default_factory=dict)
 
     def send(self, organization: str, weight: int, requests: int = 1) -> None:
         """Have requests stand in line."""
         for _ in range(requests):
-            ticket = Ticket(
+            request = SlotRequest(
                 organization,
                 weight,
                 input_tokens=self.random.randint(1, INPUT_MAX),
                 output_tokens_max=OUTPUT_MAX,
                 rates=RATES,
             )
-            self.line.join(Waiter(ticket, (), asyncio.Future(loop=LOOP)))
+            self.line.join(Waiter(request, (), asyncio.Future(loop=LOOP)))
 
     def fill(self) -> None:
         """Give every free slot to whose turn it is."""
@@ -52,11 +52,11 @@ class Busy:
     def end_one(self, output: int) -> None:
         """One of those that run ends, after so many tokens."""
         service = self.running.pop(self.random.randrange(len(self.running)))
-        tokens = TokenUsage(input=service.ticket.input_tokens, output=output)
+        tokens = TokenUsage(input=service.request.input_tokens, output=output)
         self.line.settle(service, tokens)
         self.line.end(service)
         organization = service.member.organization_id
-        cost = service.ticket.rates.cost(tokens)
+        cost = service.request.rates.cost(tokens)
         self.served[organization] = self.served.get(organization, 0.0) + cost
 
     def work(self, requests: int, longest: dict[str, int]) -> None:
@@ -135,10 +135,10 @@ def test_a_part_of_a_weight_gets_a_part_of_the_turns() -> None:
     busy = Busy(1, Random(1))
     for name in ("here", "everywhere"):
         busy.send(name, 1, requests=600)
-    busy.line.set_parts({"everywhere": 1 / 3, "unknown": 0.5})
+    busy.line.set_weight_shares({"everywhere": 1 / 3, "unknown": 0.5})
     busy.work(400, {})
     assert 2.5 < busy.served["here"] / busy.served["everywhere"] < 3.5
-    busy.line.set_parts({})
+    busy.line.set_weight_shares({})
     busy.served.clear()
     busy.work(400, {})
     assert 0.8 < busy.served["here"] / busy.served["everywhere"] < 1.25
@@ -152,14 +152,14 @@ PARTS = st.floats(0.0, 1.0)
 def test_what_is_charged_at_one_part_is_settled_at_it(
     requests: list[tuple[float, float, int, int]],
 ) -> None:
-    line, expected = Line(NO_BOUNDS), 0.0
-    keeper = line.serve_at_once(Ticket("a", rates=RATES))  # so that it is busy throughout
+    line, expected = TierQueue(NO_BOUNDS), 0.0
+    keeper = line.serve_at_once(SlotRequest("a", rates=RATES))  # so that it is busy throughout
     line.settle(keeper, TokenUsage())
     for at_begin, at_end, weight, output in requests:
-        line.set_parts({"a": at_begin})
-        ticket = Ticket("a", weight, output_tokens_max=OUTPUT_MAX, rates=RATES)
-        service = line.serve_at_once(ticket)
-        line.set_parts({"a": at_end})
+        line.set_weight_shares({"a": at_begin})
+        request = SlotRequest("a", weight, output_tokens_max=OUTPUT_MAX, rates=RATES)
+        service = line.serve_at_once(request)
+        line.set_weight_shares({"a": at_end})
         tokens = TokenUsage(input=3, output=output)
         line.settle(service, tokens)
         line.end(service)
@@ -168,8 +168,8 @@ def test_what_is_charged_at_one_part_is_settled_at_it(
 
 
 def test_leaving_costs_the_same_however_many_wait() -> None:
-    line = Line(NO_BOUNDS)
-    waiters = [Waiter(Ticket("a"), (), asyncio.Future(loop=LOOP)) for _ in range(50_000)]
+    line = TierQueue(NO_BOUNDS)
+    waiters = [Waiter(SlotRequest("a"), (), asyncio.Future(loop=LOOP)) for _ in range(50_000)]
     for waiter in waiters:
         line.join(waiter)
     Random(7).shuffle(waiters)
@@ -181,28 +181,28 @@ def test_leaving_costs_the_same_however_many_wait() -> None:
 
 
 def test_nobody_is_remembered_for_ever() -> None:
-    line = Line(NO_BOUNDS)
+    line = TierQueue(NO_BOUNDS)
     for number in range(12_000):
-        service = line.serve_at_once(Ticket(f"org_{number}", input_tokens=5))
+        service = line.serve_at_once(SlotRequest(f"org_{number}", input_tokens=5))
         line.settle(service, TokenUsage(input=5))
         line.end(service)
     assert len(line._idle) <= 10_000
 
 
 def test_estimates_follow_an_organizations_own_answers() -> None:
-    line = Line(NO_BOUNDS)
-    ticket = Ticket("a", input_tokens=100, output_tokens_max=1_000, rates=RATES)
+    line = TierQueue(NO_BOUNDS)
+    request = SlotRequest("a", input_tokens=100, output_tokens_max=1_000, rates=RATES)
     for _ in range(40):
-        service = line.serve_at_once(ticket)
+        service = line.serve_at_once(request)
         line.settle(service, TokenUsage(input=100, output=10))
         line.end(service)
-    assert line.serve_at_once(ticket).charged < 100 + 20 * RATES.output
+    assert line.serve_at_once(request).charged < 100 + 20 * RATES.output
 
 
 def test_what_an_engine_failed_to_do_is_not_charged_and_what_nobody_counted_as_estimated() -> None:
-    line = Line(NO_BOUNDS)
-    ticket = Ticket("a", input_tokens=100, output_tokens_max=50, rates=RATES)
-    failed, uncounted = line.serve_at_once(ticket), line.serve_at_once(ticket)
+    line = TierQueue(NO_BOUNDS)
+    request = SlotRequest("a", input_tokens=100, output_tokens_max=50, rates=RATES)
+    failed, uncounted = line.serve_at_once(request), line.serve_at_once(request)
     line.settle(failed, TokenUsage())
     line.settle(uncounted, None)
     assert uncounted.member.counter == uncounted.charged == 100 + 50 * RATES.output

@@ -9,15 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.pool.errors import NoSpare
-from serving.pool.hedging import SAMPLES_MIN, SECONDS_MIN, SHARE, Hedging
+from serving.pool.hedging import SAMPLES_MIN, SECONDS_MIN, SHARE, HedgePolicy
 from serving.pool.pool import Pool
-from serving.pool.retries import SAVED_MAX, RetryBudget
-from serving.pool.suspicion import Fingerprint
-from serving.pool.ticket import Ticket
+from serving.pool.retry_budget import SAVED_MAX, RetryBudget
+from serving.pool.slot_request import NoHedgeSlot, RequestFingerprint, SlotRequest
 from tests.fixtures.catalog import replica
 
-URGENT = Ticket("a", tier="priority", input_tokens=100)
+URGENT = SlotRequest("a", tier="priority", input_tokens=100)
 
 
 def pool(*slots: int, clock: Callable[[], float] = time.monotonic) -> Pool:
@@ -29,7 +27,7 @@ def pool(*slots: int, clock: Callable[[], float] = time.monotonic) -> Pool:
     return made
 
 
-def remember(hedging: Hedging, seconds: float, *replica_ids: str, tokens: int = 100) -> None:
+def remember(hedging: HedgePolicy, seconds: float, *replica_ids: str, tokens: int = 100) -> None:
     for replica_id in replica_ids:
         for _ in range(SAMPLES_MIN):
             hedging.times.note(replica_id, tokens, seconds, hedging._clock())
@@ -37,7 +35,7 @@ def remember(hedging: Hedging, seconds: float, *replica_ids: str, tokens: int = 
 
 def test_late_is_what_19_of_20_of_the_others_are_not() -> None:
     now = [100.0]
-    hedging = Hedging(lambda: now[0])
+    hedging = HedgePolicy(lambda: now[0])
     assert hedging.seconds_for("slow", 100) is None
     for number in range(1, 21):
         hedging.times.note("quick", 100, number / 10, now[0])
@@ -48,7 +46,7 @@ def test_late_is_what_19_of_20_of_the_others_are_not() -> None:
 
 
 def test_a_long_prompt_is_compared_with_long_ones() -> None:
-    hedging = Hedging(lambda: 100.0)
+    hedging = HedgePolicy(lambda: 100.0)
     remember(hedging, 0.2, "quick", tokens=100)
     remember(hedging, 4.0, "quick", tokens=6_000)
     assert hedging.seconds_for("slow", 120) == pytest.approx(0.2)
@@ -58,7 +56,7 @@ def test_a_long_prompt_is_compared_with_long_ones() -> None:
 
 def test_what_was_long_ago_is_forgotten_and_nobody_is_late_within_a_moment() -> None:
     now = [100.0]
-    hedging = Hedging(lambda: now[0])
+    hedging = HedgePolicy(lambda: now[0])
     remember(hedging, 0.001, "quick")
     assert hedging.seconds_for("slow", 100) == SECONDS_MIN
     now[0] += 61.0
@@ -70,14 +68,14 @@ async def test_only_single_urgent_requests_that_broke_nothing_have_a_second_try(
     remember(both.health.hedging, 0.3, "rep_1", "rep_2")
     asked = {
         "urgent": URGENT,
-        "default": Ticket("a", input_tokens=100),
-        "wide": Ticket("a", tier="priority", input_tokens=100, width=2),
-        "suspected": Ticket("poison", tier="priority", input_tokens=100),
+        "default": SlotRequest("a", input_tokens=100),
+        "wide": SlotRequest("a", tier="priority", input_tokens=100, sequences=2),
+        "suspected": SlotRequest("poison", tier="priority", input_tokens=100),
     }
-    both.health.suspect(both.replicas["rep_1"], Fingerprint("poison", "plain"))
+    both.health.suspect(both.replicas["rep_1"], RequestFingerprint("poison", "plain"))
     late = {}
-    for name, ticket in asked.items():
-        async with both.slot(ticket) as slot:
+    for name, request in asked.items():
+        async with both.slot(request) as slot:
             late[name] = slot.late_seconds
     assert late == {"urgent": 0.3, "default": None, "wide": None, "suspected": None}
 
@@ -88,7 +86,7 @@ async def test_a_second_try_is_at_another_replica_and_gives_its_slot_back() -> N
         async with first.beside() as second:
             assert second.replica is not first.replica
             assert both.pressure.tokens == 200
-            second.outrun()
+            second.hedge_lost()
         assert second.replica.in_flight == 0
     assert both.pressure.tokens == 0
 
@@ -96,17 +94,17 @@ async def test_a_second_try_is_at_another_replica_and_gives_its_slot_back() -> N
 async def test_there_is_none_where_no_sound_replica_has_a_slot_to_spare() -> None:
     single, full, sick = pool(8), pool(8, 1), pool(8, 8)
     async with single.slot(URGENT) as first:
-        with pytest.raises(NoSpare):
+        with pytest.raises(NoHedgeSlot):
             await first.beside().__aenter__()
     async with full.slot(URGENT) as one, full.slot(URGENT) as other:
         first = one if other.replica.share == 1 else other
-        with pytest.raises(NoSpare):
+        with pytest.raises(NoHedgeSlot):
             await first.beside().__aenter__()
     async with sick.slot(URGENT) as first:
         other = next(one for one in sick.replicas.values() if one is not first.replica)
         for _ in range(2):
             other.note_incident("a", sick.now, is_at_fault=True)
-        with pytest.raises(NoSpare):
+        with pytest.raises(NoHedgeSlot):
             await first.beside().__aenter__()
 
 
@@ -117,7 +115,7 @@ async def test_who_waits_goes_before_a_second_try() -> None:
         waiting = asyncio.create_task(both.slot(URGENT).__aenter__())
         await asyncio.sleep(0)
         assert len(both.queue) == 1
-        with pytest.raises(NoSpare):
+        with pytest.raises(NoHedgeSlot):
             await slots[0].beside().__aenter__()
         waiting.cancel()
 
@@ -144,9 +142,9 @@ async def test_the_pool_counts_its_urgent_requests_for_them() -> None:
             try:
                 async with slot.beside():
                     taken += 1
-            except NoSpare:
+            except NoHedgeSlot:
                 pass
-        async with both.slot(Ticket("a")):
+        async with both.slot(SlotRequest("a")):
             pass
     assert taken == pytest.approx(200 * SHARE, abs=1)
 
@@ -158,9 +156,9 @@ async def test_a_first_token_that_never_came_says_that_it_was_late() -> None:
     size = URGENT.input_tokens.bit_length()
     async with both.slot(URGENT) as late:
         now[0] += 5.0
-        late.outrun()
+        late.hedge_lost()
     assert max(both.health.hedging.times.of(late.replica.record.replica_id, size, now[0])) == 5.0
     async with both.slot(URGENT) as late, late.beside() as second:
-        second.outrun()
+        second.hedge_lost()
     seen = both.health.hedging.times.of(second.replica.record.replica_id, size, now[0])
     assert len(seen) == SAMPLES_MIN, "it was cancelled before anybody could say"

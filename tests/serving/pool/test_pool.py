@@ -10,14 +10,20 @@ import msgspec
 import pytest
 
 from serving.contract.replica import ReplicaRecord
-from serving.pool import retries
-from serving.pool.errors import NoReplica, Overloaded, Quarantined, TooManyWaiting
-from serving.pool.line import Bounds
+from serving.pool import retry_budget
+from serving.pool.health import FORGET_SECONDS
 from serving.pool.pool import Pool
-from serving.pool.replica import Replica
-from serving.pool.retries import SAVED_MAX, OrganizationRetryBudgets, RetryBudget
-from serving.pool.suspicion import FORGET_SECONDS, Fingerprint
-from serving.pool.ticket import Ticket
+from serving.pool.replicas import Replica
+from serving.pool.retry_budget import SAVED_MAX, OrganizationRetryBudgets, RetryBudget
+from serving.pool.slot_request import (
+    NoReadyReplica,
+    PoolOverloaded,
+    RequestFingerprint,
+    RequestQuarantined,
+    SlotRequest,
+    TenantQueueFull,
+)
+from serving.pool.tier_queue import QueueLimits
 from tests.fixtures import catalog
 from tests.fixtures.catalog import replica
 
@@ -34,9 +40,9 @@ def records(*slots: int) -> dict[str, ReplicaRecord]:
 
 
 async def hold(
-    pool: Pool, organization: str, until: asyncio.Event, log: list[str], **ticket: Any
+    pool: Pool, organization: str, until: asyncio.Event, log: list[str], **request: Any
 ) -> None:
-    async with pool.slot(Ticket(organization, **ticket)):
+    async with pool.slot(SlotRequest(organization, **request)):
         log.append(organization)
         await until.wait()
 
@@ -48,7 +54,7 @@ async def settle() -> None:
 
 async def test_the_least_busy_replica_is_chosen() -> None:
     both = pool(2, 2)
-    async with both.slot(Ticket("a")) as first, both.slot(Ticket("a")) as second:
+    async with both.slot(SlotRequest("a")) as first, both.slot(SlotRequest("a")) as second:
         assert first.replica is not second.replica
 
 
@@ -77,19 +83,19 @@ async def test_organizations_take_turns_so_that_a_flood_starves_nobody() -> None
 
 async def test_a_wait_ends_at_its_deadline() -> None:
     slow = pool(1)
-    async with slow.slot(Ticket("a")):
-        with pytest.raises(Overloaded) as caught:
-            async with slow.slot(Ticket("b", seconds_max=0.01)):
+    async with slow.slot(SlotRequest("a")):
+        with pytest.raises(PoolOverloaded) as caught:
+            async with slow.slot(SlotRequest("b", seconds_max=0.01)):
                 pass
     assert caught.value.cause == "waited"
     assert len(slow.queue) == 0
 
 
 async def test_an_organization_fills_its_own_part_of_the_queue_and_no_more() -> None:
-    small, done, log = pool(1, bounds=Bounds(organization_requests=3)), asyncio.Event(), []
+    small, done, log = pool(1, bounds=QueueLimits(organization_requests=3)), asyncio.Event(), []
     tasks = [asyncio.create_task(hold(small, "flood", done, log)) for _ in range(4)]
     await settle()
-    with pytest.raises(TooManyWaiting):
+    with pytest.raises(TenantQueueFull):
         await hold(small, "flood", done, log)
     tasks.append(asyncio.create_task(hold(small, "quiet", done, log)))
     await settle()
@@ -99,7 +105,7 @@ async def test_an_organization_fills_its_own_part_of_the_queue_and_no_more() -> 
 
 
 async def test_a_full_queue_gives_up_the_last_of_whoever_has_most_waiting() -> None:
-    small, done, log = pool(1, bounds=Bounds(requests=4)), asyncio.Event(), []
+    small, done, log = pool(1, bounds=QueueLimits(requests=4)), asyncio.Event(), []
     first = asyncio.create_task(hold(small, "flood", done, log))
     await settle()
     flood = [asyncio.create_task(hold(small, "flood", done, log)) for _ in range(4)]
@@ -107,9 +113,9 @@ async def test_a_full_queue_gives_up_the_last_of_whoever_has_most_waiting() -> N
     quiet = asyncio.create_task(hold(small, "quiet", done, log))
     await settle()
     assert [task.done() for task in flood] == [False, False, False, True]
-    with pytest.raises(Overloaded, match="outweighed"):
+    with pytest.raises(PoolOverloaded, match="outweighed"):
         await flood[-1]
-    with pytest.raises(Overloaded, match="queue_full"):
+    with pytest.raises(PoolOverloaded, match="queue_full"):
         await hold(small, "flood", done, log)
     done.set()
     await asyncio.gather(first, *flood[:3], quiet)
@@ -126,7 +132,9 @@ async def test_a_turn_that_would_come_too_late_is_refused_at_once_and_says_when_
         turn.set()
     await settle()
     assert len(small.queue) == 1
-    with pytest.raises(Overloaded) as caught:  # one waits, each takes two seconds: 2 s before it
+    with pytest.raises(
+        PoolOverloaded
+    ) as caught:  # one waits, each takes two seconds: 2 s before it
         await hold(small, "a", turns[0], log, seconds_max=1.5)
     assert caught.value.cause == "too_long"
     assert caught.value.seconds == pytest.approx(2.0 - 0.85 * 1.5, abs=0.05)
@@ -137,8 +145,8 @@ async def test_a_turn_that_would_come_too_late_is_refused_at_once_and_says_when_
 
 
 async def test_without_a_ready_replica_nobody_waits() -> None:
-    with pytest.raises(NoReplica):
-        async with pool().slot(Ticket("a")):
+    with pytest.raises(NoReadyReplica):
+        async with pool().slot(SlotRequest("a")):
             pass
 
 
@@ -167,13 +175,13 @@ async def test_a_replica_that_never_comes_is_waited_for_in_vain() -> None:
     task = asyncio.create_task(hold(failing, "a", asyncio.Event(), []))
     await settle()
     failing.set_replicas({"rep_1": msgspec.structs.replace(record, state="failed")})
-    with pytest.raises(NoReplica):
+    with pytest.raises(NoReadyReplica):
         await task
     slow, _ = waking(wake_seconds=0.01)
-    with pytest.raises(NoReplica):
+    with pytest.raises(NoReadyReplica):
         await hold(slow, "a", asyncio.Event(), [])
     unwilling, _ = waking()
-    with pytest.raises(NoReplica):
+    with pytest.raises(NoReadyReplica):
         await hold(unwilling, "a", asyncio.Event(), [])
 
 
@@ -188,7 +196,7 @@ async def test_one_who_leaves_the_queue_wastes_no_turn() -> None:
     await settle_one(leaver.cancel)
     await asyncio.gather(first, last)
     assert log == ["a", "c"]
-    async with small.slot(Ticket("d")):
+    async with small.slot(SlotRequest("d")):
         pass
 
 
@@ -198,8 +206,8 @@ async def settle_one(act: Callable[[], object]) -> None:
 
 
 async def breaks(pool: Pool, organization: str, *, at_fault: bool = False) -> None:
-    async with pool.slot(Ticket(organization)) as slot:
-        slot.broke(is_at_fault=at_fault)
+    async with pool.slot(SlotRequest(organization)) as slot:
+        slot.replica_failed(is_at_fault=at_fault)
 
 
 def timed(now: list[float], *slots: int) -> Pool:
@@ -213,31 +221,33 @@ async def test_a_replica_that_breaks_twice_is_out_until_one_request_tries_it() -
     sick.note_incident("a", now[0], is_at_fault=True)
     assert sick.is_usable(now[0])
     sick.note_incident("a", now[0], is_at_fault=True)
-    async with both.slot(Ticket("a")) as first, both.slot(Ticket("a")) as second:
+    async with both.slot(SlotRequest("a")) as first, both.slot(SlotRequest("a")) as second:
         assert {first.replica, second.replica} == {both.replicas["rep_2"]}
         now[0] = 110.0
-        async with both.slot(Ticket("canary")) as tried:
+        async with both.slot(SlotRequest("canary")) as tried:
             assert tried.replica is sick
             assert not sick.is_usable(now[0])
-            tried.works()
+            tried.token_received()
             assert sick.is_usable(now[0])
 
 
 async def test_one_break_of_many_streams_is_one_incident() -> None:
     one = pool(32)
     async with AsyncExitStack() as stack:
-        slots = [await stack.enter_async_context(one.slot(Ticket(f"org {n}"))) for n in range(32)]
+        slots = [
+            await stack.enter_async_context(one.slot(SlotRequest(f"org {n}"))) for n in range(32)
+        ]
         for slot in slots:
-            slot.broke()
-    assert (one.replicas["rep_1"].incidents, one.replicas["rep_1"].is_on_trial) == (1, False)
+            slot.replica_failed()
+    assert (one.replicas["rep_1"].incidents, one.replicas["rep_1"].on_probation) == (1, False)
 
 
 async def test_where_all_are_ejected_ejection_is_ignored() -> None:
     only = pool(2)
     for _ in range(5):
         await breaks(only, "a", at_fault=True)
-    async with only.slot(Ticket("b")) as slot, only.slot(Ticket("c")):
-        assert slot.replica.is_on_trial
+    async with only.slot(SlotRequest("b")) as slot, only.slot(SlotRequest("c")):
+        assert slot.replica.on_probation
 
 
 async def test_requests_of_one_customer_eject_nothing_and_are_refused_themselves() -> None:
@@ -246,51 +256,54 @@ async def test_requests_of_one_customer_eject_nothing_and_are_refused_themselves
     for _ in range(2):
         await breaks(shared, "poison")
     assert shared.replicas["rep_1"].is_usable(now[0])
-    with pytest.raises(Quarantined) as caught:
-        async with shared.slot(Ticket("poison")):
+    with pytest.raises(RequestQuarantined) as caught:
+        async with shared.slot(SlotRequest("poison")):
             pass
     assert 0 < caught.value.seconds <= 600
-    async with shared.slot(Ticket("poison", feature="format")), shared.slot(Ticket("neighbour")):
+    async with (
+        shared.slot(SlotRequest("poison", feature="format")),
+        shared.slot(SlotRequest("neighbour")),
+    ):
         pass
     now[0] += caught.value.seconds + 1
-    async with shared.slot(Ticket("poison")) as slot:
-        slot.works()
+    async with shared.slot(SlotRequest("poison")) as slot:
+        slot.token_received()
     await breaks(shared, "poison")
-    with pytest.raises(Quarantined):
-        async with shared.slot(Ticket("poison")):
+    with pytest.raises(RequestQuarantined):
+        async with shared.slot(SlotRequest("poison")):
             pass
     now[0] += FORGET_SECONDS + 1
     await breaks(shared, "poison")
-    async with shared.slot(Ticket("poison")):
+    async with shared.slot(SlotRequest("poison")):
         pass
 
 
 async def test_sound_requests_in_between_hide_nobody_who_breaks_engines() -> None:
     both = pool(8, 8)
     await breaks(both, "poison")
-    async with both.slot(Ticket("poison")) as slot:
-        slot.works()
+    async with both.slot(SlotRequest("poison")) as slot:
+        slot.token_received()
     await breaks(both, "poison")
-    with pytest.raises(Quarantined):
-        async with both.slot(Ticket("poison")):
+    with pytest.raises(RequestQuarantined):
+        async with both.slot(SlotRequest("poison")):
             pass
 
 
 async def test_what_had_a_token_is_no_suspect() -> None:
     only = pool(8)
     for _ in range(4):
-        async with only.slot(Ticket("a")) as slot:
-            slot.works()
-            slot.broke()
-    async with only.slot(Ticket("a")):
+        async with only.slot(SlotRequest("a")) as slot:
+            slot.token_received()
+            slot.replica_failed()
+    async with only.slot(SlotRequest("a")):
         pass
 
 
 async def test_whose_request_another_replica_answered_broke_nothing() -> None:
-    both, poison = pool(8, 8), Ticket("poison")
+    both, poison = pool(8, 8), SlotRequest("poison")
     for _ in range(4):
         await breaks(both, "poison")
-        both.health.convict(both.replicas["rep_1"], poison.fingerprint)
+        both.health.confirm_replica_fault(both.replicas["rep_1"], poison.fingerprint)
     async with both.slot(poison):
         pass
 
@@ -299,11 +312,11 @@ async def test_who_met_a_dying_replica_is_not_suspected_once_it_is_gone() -> Non
     dying = pool(8)
     for _ in range(2):
         await breaks(dying, "unlucky")
-    with pytest.raises(Quarantined):
-        async with dying.slot(Ticket("unlucky")):
+    with pytest.raises(RequestQuarantined):
+        async with dying.slot(SlotRequest("unlucky")):
             pass
     dying.set_replicas({"rep_2": replica("http://r2", 2)})
-    async with dying.slot(Ticket("unlucky")):
+    async with dying.slot(SlotRequest("unlucky")):
         pass
 
 
@@ -313,8 +326,8 @@ async def test_what_breaks_one_replica_after_another_is_refused() -> None:
     dying.set_replicas({"rep_2": replica("http://r2", 2)})
     await breaks(dying, "poison")
     dying.set_replicas({"rep_3": replica("http://r3", 3)})
-    with pytest.raises(Quarantined):
-        async with dying.slot(Ticket("poison")):
+    with pytest.raises(RequestQuarantined):
+        async with dying.slot(SlotRequest("poison")):
             pass
 
 
@@ -322,12 +335,12 @@ async def test_what_another_replica_serves_was_the_first_ones_fault() -> None:
     both = pool(1, 1)
     sick = both.replicas["rep_1"]
     for _ in range(2):
-        both.health.note_incident(sick, Ticket("a"), is_at_fault=False)
-    assert not sick.is_on_trial
+        both.health.note_incident(sick, SlotRequest("a"), is_at_fault=False)
+    assert not sick.on_probation
     gone = Replica(replica("http://r3", 3), 1)
     for broken in (gone, sick):
-        both.health.convict(broken, Fingerprint("a", "plain"))
-    assert sick.is_on_trial
+        both.health.confirm_replica_fault(broken, RequestFingerprint("a", "plain"))
+    assert sick.on_probation
 
 
 async def test_who_waits_is_woken_when_an_ejection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +350,7 @@ async def test_who_waits_is_woken_when_an_ejection_ends(monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         patch.setattr(asyncio.get_running_loop(), "call_later", lambda *timer: timers.append(timer))
         for _ in range(2):
-            both.health.note_incident(sick, Ticket("a"), is_at_fault=True)
+            both.health.note_incident(sick, SlotRequest("a"), is_at_fault=True)
     tasks = [asyncio.create_task(hold(both, name, done, log)) for name in "ab"]
     await settle()
     assert len(log) == 1
@@ -352,10 +365,10 @@ async def test_who_waits_is_woken_when_an_ejection_ends(monkeypatch: pytest.Monk
 
 async def test_a_replica_that_leaves_the_feed_gets_no_more_work_but_keeps_its_own() -> None:
     shrinking = pool(1, 1)
-    async with shrinking.slot(Ticket("a")), shrinking.slot(Ticket("a")):
+    async with shrinking.slot(SlotRequest("a")), shrinking.slot(SlotRequest("a")):
         shrinking.set_replicas(records(1))
         assert list(shrinking.replicas) == ["rep_1"]
-    async with shrinking.slot(Ticket("a")) as left:
+    async with shrinking.slot(SlotRequest("a")) as left:
         assert left.replica.record.replica_id == "rep_1"
 
 
@@ -385,12 +398,12 @@ async def test_more_urgent_tiers_go_first() -> None:
 async def test_less_urgent_tiers_leave_slots_free_for_those_in_use() -> None:
     now, done, log = [100.0], asyncio.Event(), []
     shared = pool(10, 10, clock=lambda: now[0])
-    async with shared.slot(Ticket("a")):
+    async with shared.slot(SlotRequest("a")):
         pass
     tasks = [asyncio.create_task(hold(shared, "b", done, log, tier="batch")) for _ in range(30)]
     await settle()
     assert len(log) == 18
-    async with shared.slot(Ticket("a")), shared.slot(Ticket("a")):
+    async with shared.slot(SlotRequest("a")), shared.slot(SlotRequest("a")):
         pass
     now[0] += 601.0
     shared.set_replicas(records(10, 10))
@@ -402,11 +415,11 @@ async def test_less_urgent_tiers_leave_slots_free_for_those_in_use() -> None:
 
 async def test_a_pool_of_one_slot_serves_every_tier() -> None:
     single = pool(1)
-    async with single.slot(Ticket("a", tier="priority")):
+    async with single.slot(SlotRequest("a", tier="priority")):
         pass
-    async with single.slot(Ticket("a", tier="batch")):
+    async with single.slot(SlotRequest("a", tier="batch")):
         pass
-    async with single.slot(Ticket("a", tier="batch", width=8)):
+    async with single.slot(SlotRequest("a", tier="batch", sequences=8)):
         pass
 
 
@@ -435,7 +448,7 @@ def test_an_organization_has_second_tries_whatever_others_took() -> None:
 
 
 def test_budgets_are_remembered_of_so_many_organizations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "ORGANIZATIONS_MAX", 3)
+    monkeypatch.setattr(retry_budget, "ORGANIZATIONS_MAX", 3)
     budgets = OrganizationRetryBudgets()
     for organization in ("a", "b", "c", "d"):
         assert budgets.take(organization)
@@ -448,41 +461,41 @@ def test_budgets_are_remembered_of_so_many_organizations(monkeypatch: pytest.Mon
 BLOCKS = (1, 2, 3, 4)
 
 
-async def where(of: Pool, ticket: Ticket) -> str:
-    async with of.slot(ticket) as slot:
+async def where(of: Pool, request: SlotRequest) -> str:
+    async with of.slot(request) as slot:
         return slot.replica.record.replica_id
 
 
 async def test_a_conversation_stays_where_it_was() -> None:
-    four, other = pool(4, 4, 4, 4), Ticket("a", blocks=BLOCKS[:2])
+    four, other = pool(4, 4, 4, 4), SlotRequest("a", blocks=BLOCKS[:2])
     first = await where(four, other)
     async with AsyncExitStack() as stack:
         for _ in range(3):
-            await stack.enter_async_context(four.slot(Ticket("b")))
-        assert await where(four, Ticket("a", blocks=BLOCKS)) == first
+            await stack.enter_async_context(four.slot(SlotRequest("b")))
+        assert await where(four, SlotRequest("a", blocks=BLOCKS)) == first
     assert four.choices == {"load": 4, "affinity": 1}
 
 
 async def test_it_goes_elsewhere_rather_than_wait_and_stays_there() -> None:
     both = pool(1, 1)
     async with (
-        both.slot(Ticket("a", blocks=BLOCKS[:2])) as first,
-        both.slot(Ticket("a", blocks=BLOCKS)) as second,
+        both.slot(SlotRequest("a", blocks=BLOCKS[:2])) as first,
+        both.slot(SlotRequest("a", blocks=BLOCKS)) as second,
     ):
         assert second.replica is not first.replica
-    assert await where(both, Ticket("a", blocks=BLOCKS)) == second.replica.record.replica_id
+    assert await where(both, SlotRequest("a", blocks=BLOCKS)) == second.replica.record.replica_id
     assert both.choices == {"load": 1, "spill": 1, "affinity": 1}
 
 
 async def test_a_replica_that_left_or_started_anew_is_not_remembered() -> None:
     both, known = pool(4, 4), records(4, 4)
-    place = await where(both, Ticket("a", blocks=BLOCKS))
+    place = await where(both, SlotRequest("a", blocks=BLOCKS))
     again = msgspec.structs.replace(known[place], started_at=catalog.START + timedelta(hours=1))
     both.set_replicas(known | {place: again})
     assert len(both.replicas[place].seen) == 0
-    assert await where(both, Ticket("a", blocks=BLOCKS)) == place
+    assert await where(both, SlotRequest("a", blocks=BLOCKS)) == place
     both.set_replicas({id_: record for id_, record in known.items() if id_ != place})
-    assert await where(both, Ticket("a", blocks=BLOCKS)) != place
+    assert await where(both, SlotRequest("a", blocks=BLOCKS)) != place
     both.set_replicas(known)
     assert len(both.replicas[place].seen) == 0
 
@@ -502,9 +515,9 @@ async def test_there_is_room_unless_somebody_waits_or_it_is_kept_for_others() ->
     made = pool(2, 2)
     assert made.has_room("batch")
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(made.slot(Ticket("a", tier="default", width=2)))
-        await stack.enter_async_context(made.slot(Ticket("b", tier="batch")))
+        await stack.enter_async_context(made.slot(SlotRequest("a", tier="default", sequences=2)))
+        await stack.enter_async_context(made.slot(SlotRequest("b", tier="batch")))
         assert made.has_room("default")
         assert not made.has_room("batch"), "the last slot is kept for `default`"
-        await stack.enter_async_context(made.slot(Ticket("a")))
+        await stack.enter_async_context(made.slot(SlotRequest("a")))
         assert not made.has_room("default")

@@ -8,20 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.contract.units import TIERS
-from serving.pool.errors import PoolError
-from serving.pool.line import Bounds
 from serving.pool.pool import Pool
-from serving.pool.ticket import Ticket
+from serving.pool.slot_request import PoolError, SlotRequest
+from serving.pool.tier_queue import QueueLimits
 from tests.fixtures.catalog import replica
 
-BOUNDS = Bounds(organization_requests=3, organization_tokens=300, requests=6, tokens=500)
+BOUNDS = QueueLimits(organization_requests=3, organization_tokens=300, requests=6, tokens=500)
 
 COMES = st.builds(
-    Ticket,
+    SlotRequest,
     organization_id=st.sampled_from("abcd"),
     weight=st.integers(1, 3),
     tier=st.sampled_from(TIERS),
-    width=st.integers(1, 4),
+    sequences=st.integers(1, 4),
     input_tokens=st.integers(1, 200),
 )
 DEEDS = st.one_of(
@@ -35,13 +34,13 @@ DEEDS = st.one_of(
 class Client:
     """One request and how it stands."""
 
-    ticket: Ticket
+    request: SlotRequest
     is_served: bool = False
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] = field(init=False)
 
     async def ask(self, pool: Pool) -> None:
-        async with pool.slot(self.ticket):
+        async with pool.slot(self.request):
             self.is_served = True
             await self.may_end.wait()
         self.is_served = False
@@ -60,7 +59,7 @@ class World:
         self.pool.set_replicas({one.replica_id: one for one in records})
 
     async def do(self, deed: Any) -> None:
-        if isinstance(deed, Ticket):
+        if isinstance(deed, SlotRequest):
             client = Client(deed)
             client.task = asyncio.create_task(client.ask(self.pool))
             self.clients.append(client)
@@ -81,9 +80,11 @@ class World:
         served = [one for one in self.clients if one.is_served]
         waiting = [one for one in self.clients if not one.is_served]
         replicas = self.pool.replicas.values()
-        assert sum(one.in_flight for one in replicas) == sum(one.ticket.width for one in served)
+        assert sum(one.in_flight for one in replicas) == sum(
+            one.request.sequences for one in served
+        )
         assert len(self.pool.queue) == len(waiting)
-        assert self.pool.pressure.tokens == sum(one.ticket.input_tokens for one in self.clients)
+        assert self.pool.pressure.tokens == sum(one.request.input_tokens for one in self.clients)
         for line in self.pool.queue.lines.values():
             assert line.requests <= BOUNDS.requests
             assert line.tokens <= BOUNDS.tokens
@@ -92,7 +93,7 @@ class World:
                 assert len(member.waiters) <= BOUNDS.organization_requests
         head = self.pool.queue.first(self.pool._slots())
         if head is not None:
-            assert self.pool._find_for(head.ticket, ()) is None, "there is room, and one waits"
+            assert self.pool._find_for(head.request, ()) is None, "there is room, and one waits"
 
     async def clear(self) -> None:
         self.set_slots(6)

@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 
 from serving.contract.units import TIERS
 from serving.engine.events import TokenUsage
-from serving.pool.line import CHARGE_SECONDS, Line, SlotSecondCost
-from serving.pool.member import Service, Waiter
 from serving.pool.pool import Pool
-from serving.pool.queue import FairQueue
-from serving.pool.ticket import Rates, Ticket
+from serving.pool.queue import FairQueue, Waiter
+from serving.pool.slot_request import SlotRequest, TokenWeights
+from serving.pool.tier_queue import CHARGE_SECONDS, ServiceCharge, SlotSecondCost, TierQueue
 from tests.fixtures.catalog import replica
 from tests.serving.pool.test_fairness import NO_BOUNDS, future
 
-RATES = Rates(cached_input=0.5, output=4.0)
+RATES = TokenWeights(cached_input=0.5, output=4.0)
 SLOT_SECOND_COST = 200.0
 
 
@@ -37,7 +36,7 @@ class Clock:
 def queue_with_mean(clock: Clock, cost: float = SLOT_SECOND_COST) -> FairQueue:
     """Return a queue of which one ended request says what a slot-second costs."""
     queue = FairQueue(clock, NO_BOUNDS)
-    service = queue.serve_at_once(Ticket("first", rates=RATES))
+    service = queue.serve_at_once(SlotRequest("first", rates=RATES))
     clock.now += 10.0
     queue.settle(service, TokenUsage(input=int(10 * cost)))
     queue.end(service)
@@ -45,7 +44,7 @@ def queue_with_mean(clock: Clock, cost: float = SLOT_SECOND_COST) -> FairQueue:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "width", "seconds", "service"),
+    ("tokens", "sequences", "seconds", "service"),
     [
         (TokenUsage(input=1_000, cached_input=400, output=200), 1, 1.0, 1_600.0),
         (TokenUsage(input=1_000, cached_input=400, output=200), 1, 10.0, 2_000.0),
@@ -55,11 +54,13 @@ def queue_with_mean(clock: Clock, cost: float = SLOT_SECOND_COST) -> FairQueue:
     ids=["tokens cost more", "slot time costs more", "each choice has a slot", "nothing made"],
 )
 def test_service_is_the_larger_of_what_tokens_and_slots_cost(
-    tokens: TokenUsage, width: int, seconds: float, service: float
+    tokens: TokenUsage, sequences: int, seconds: float, service: float
 ) -> None:
     clock = Clock()
     queue = queue_with_mean(clock)
-    one = queue.serve_at_once(Ticket("a", width=width, rates=RATES, output_tokens_max=1_000))
+    one = queue.serve_at_once(
+        SlotRequest("a", sequences=sequences, rates=RATES, output_tokens_max=1_000)
+    )
     clock.now += seconds
     queue.settle(one, tokens)
     assert one.charged == one.member.counter == pytest.approx(service)
@@ -70,17 +71,17 @@ def test_service_is_the_larger_of_what_tokens_and_slots_cost(
 def test_a_request_is_charged_while_it_runs_a_second_ahead() -> None:
     clock = Clock()
     queue = queue_with_mean(clock)
-    ticket = Ticket("a", width=2, input_tokens=100, output_tokens_max=10**6, rates=RATES)
+    request = SlotRequest("a", sequences=2, input_tokens=100, output_tokens_max=10**6, rates=RATES)
     queue.lines["default"]._mean_output = 1.0
-    one = queue.serve_at_once(ticket)
+    one = queue.serve_at_once(request)
     assert one.charged == one.member.counter == 100 + 2 * SLOT_SECOND_COST
     for second in range(1, 4):
         clock.now += CHARGE_SECONDS
-        queue.serve_at_once(Ticket("b"))
+        queue.serve_at_once(SlotRequest("b"))
         assert one.charged == one.member.counter == (second + 1) * 2 * SLOT_SECOND_COST
     one.progress = lambda: TokenUsage(input=100, output=500)
     clock.now += CHARGE_SECONDS
-    queue.serve_at_once(Ticket("b"))
+    queue.serve_at_once(SlotRequest("b"))
     assert one.charged == one.member.counter == 2_100 + 2 * SLOT_SECOND_COST
     clock.now += CHARGE_SECONDS / 4
     queue.settle(one, TokenUsage(input=100, cached_input=100, output=500))
@@ -90,9 +91,9 @@ def test_a_request_is_charged_while_it_runs_a_second_ahead() -> None:
 def test_what_is_refunded_costs_nothing_though_it_ran() -> None:
     clock = Clock()
     queue = queue_with_mean(clock)
-    one = queue.serve_at_once(Ticket("a", rates=RATES))
+    one = queue.serve_at_once(SlotRequest("a", rates=RATES))
     clock.now += 60.0
-    queue.serve_at_once(Ticket("b"))
+    queue.serve_at_once(SlotRequest("b"))
     queue.refund(one)
     assert one.member.counter == 0.0
 
@@ -122,9 +123,9 @@ async def test_a_slot_that_nobody_settles_is_charged_by_its_progress() -> None:
     clock = Clock()
     pool = Pool("dep", clock=clock)
     pool.set_replicas({"rep_1": replica("http://r1", 1, slots=4)})
-    ticket = Ticket("a", input_tokens=10, output_tokens_max=30_000, rates=RATES)
+    request = SlotRequest("a", input_tokens=10, output_tokens_max=30_000, rates=RATES)
     with pytest.raises(RuntimeError):
-        async with pool.slot(ticket) as slot:
+        async with pool.slot(request) as slot:
             slot.service.progress = lambda: TokenUsage(input=10, output=9_000)
             raise RuntimeError("the client takes nothing")
     assert slot.service.charged == 36_010.0
@@ -134,7 +135,7 @@ def test_bytes_of_a_token_are_averaged_within_bounds() -> None:
     queue = FairQueue(Clock(), NO_BOUNDS)
     for tokens, expected in ((100, 3.0), (10_000, 2.0), (1, 8.0)):
         for _ in range(400):
-            service = queue.serve_at_once(Ticket("a", prompt_bytes=300))
+            service = queue.serve_at_once(SlotRequest("a", prompt_bytes=300))
             queue.settle(service, TokenUsage(input=tokens))
             queue.end(service)
         assert queue.token_bytes == pytest.approx(expected, rel=0.01)
@@ -157,7 +158,7 @@ class Ledger:
     """A queue, and what each organization should have been charged in it."""
 
     clock: Clock = field(default_factory=Clock)
-    running: list[Service] = field(default_factory=list)
+    running: list[ServiceCharge] = field(default_factory=list)
     ended: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     lifted: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
@@ -165,7 +166,7 @@ class Ledger:
         self.queue = queue_with_mean(self.clock)
         line = self.queue.lines["default"]
         # Busy throughout, so that no counter is forgotten; lifts are no charges.
-        self.running += [self.queue.serve_at_once(Ticket(one, rates=RATES)) for one in "abc"]
+        self.running += [self.queue.serve_at_once(SlotRequest(one, rates=RATES)) for one in "abc"]
         self.members = {one.member.organization_id: one.member for one in self.running}
         lift = line._lift
 
@@ -176,11 +177,11 @@ class Ledger:
 
         line._lift = counted  # type: ignore[method-assign]
 
-    def ticket(self, number: int) -> Ticket:
-        return Ticket(
+    def request(self, number: int) -> SlotRequest:
+        return SlotRequest(
             "abc"[number % 3],
             weight=1 + number % 2,
-            width=1 + number % 4,
+            sequences=1 + number % 4,
             input_tokens=1 + number,
             output_tokens_max=100 * number,
             rates=RATES,
@@ -189,9 +190,9 @@ class Ledger:
     def do(self, step: str, number: int, amount: float) -> None:
         some = self.running[3:]
         if step == "begin":
-            self.running.append(self.queue.serve_at_once(self.ticket(number)))
+            self.running.append(self.queue.serve_at_once(self.request(number)))
         elif step == "wait":
-            waiter = Waiter(self.ticket(number), (), future())
+            waiter = Waiter(self.request(number), (), future())
             waiter.queues.append(self.queue)
             self.queue._look()
             self.queue.lines["default"].join(waiter)
@@ -204,11 +205,11 @@ class Ledger:
         elif step == "pass":
             self.clock.now += amount
         elif step == "share":
-            self.queue.set_parts({"a": amount / 3, "b": 0.5})
+            self.queue.set_weight_shares({"a": amount / 3, "b": 0.5})
         elif some:
             self.end(some[number % len(some)], number, is_refund=step == "refund")
 
-    def end(self, service: Service, number: int, *, is_refund: bool) -> None:
+    def end(self, service: ServiceCharge, number: int, *, is_refund: bool) -> None:
         tokens = None if number % 5 == 0 else TokenUsage(input=number, output=7 * number)
         if is_refund:
             self.queue.refund(service)
@@ -216,12 +217,12 @@ class Ledger:
             self.queue.settle(service, tokens)
         self.queue.end(service)
         self.running.remove(service)
-        self.ended[service.member.organization_id] += service.charged / service.power
+        self.ended[service.member.organization_id] += service.charged / service.effective_weight
 
     def check(self) -> None:
         for organization_id, member in self.members.items():
             running = sum(
-                one.charged / one.power
+                one.charged / one.effective_weight
                 for one in self.running
                 if one.member.organization_id == organization_id
             )
@@ -257,8 +258,8 @@ class Engine:
     slots: int
     random: Random
     clock: Clock = field(default_factory=Clock)
-    left: dict[Service, int] = field(default_factory=dict)
-    made: Counter[Service] = field(default_factory=Counter)
+    left: dict[ServiceCharge, int] = field(default_factory=dict)
+    made: Counter[ServiceCharge] = field(default_factory=Counter)
     received: Counter[str] = field(default_factory=Counter)
     slot_seconds: Counter[str] = field(default_factory=Counter)
     given: list[str] = field(default_factory=list)
@@ -271,14 +272,14 @@ class Engine:
 
     def send(self, organization: str, weight: int = 1, input_tokens: int = 1) -> None:
         """Have a request wait."""
-        ticket = Ticket(
+        request = SlotRequest(
             organization,
             weight,
             input_tokens=input_tokens,
             output_tokens_max=OUTPUT_MAX,
             rates=RATES,
         )
-        waiter = Waiter(ticket, (), future())
+        waiter = Waiter(request, (), future())
         waiter.queues.append(self.queue)
         self.queue._look()
         self.line.join(waiter)
@@ -288,17 +289,17 @@ class Engine:
         while len(self.left) < self.slots and (head := self.queue.first(self.slots)):
             self.lag_max = max(self.lag_max, sum(map(self.lag, self.left)))
             service = self.queue.serve(head)
-            organization = service.ticket.organization_id
+            organization = service.request.organization_id
             self.given.append(organization)
             self.left[service] = self.random.randint(1, longest.get(organization, OUTPUT_MAX))
-            self.received[organization] += service.ticket.input_tokens
+            self.received[organization] += service.request.input_tokens
             service.progress = self.progress_of(service)
         self.clock.now += STEP_SECONDS
         for service in list(self.left):
             tokens = min(TOKENS_A_STEP, self.left[service])
             self.left[service] -= tokens
             self.made[service] += tokens
-            organization = service.ticket.organization_id
+            organization = service.request.organization_id
             self.received[organization] += tokens * RATES.output
             self.slot_seconds[organization] += STEP_SECONDS
             if not self.left[service]:
@@ -306,13 +307,13 @@ class Engine:
                 self.line.settle(service, self.tokens(service))
                 self.queue.end(service)
 
-    def tokens(self, service: Service) -> TokenUsage:
-        return TokenUsage(input=service.ticket.input_tokens, output=self.made[service])
+    def tokens(self, service: ServiceCharge) -> TokenUsage:
+        return TokenUsage(input=service.request.input_tokens, output=self.made[service])
 
-    def progress_of(self, service: Service) -> Any:
+    def progress_of(self, service: ServiceCharge) -> Any:
         return lambda: self.tokens(service)
 
-    def lag(self, service: Service) -> float:
+    def lag(self, service: ServiceCharge) -> float:
         """Return what a request received and was not charged."""
         return max(0.0, RATES.cost(self.tokens(service)) - service.charged)
 
@@ -363,16 +364,16 @@ def test_short_answers_followed_by_the_longest_take_no_slots_from_others(seed: i
 
 
 def test_a_newcomer_is_lifted_to_those_whose_turn_may_come() -> None:
-    line = Line(NO_BOUNDS)
+    line = TierQueue(NO_BOUNDS)
     for name in ("passed", "steady"):
-        line.join(Waiter(Ticket(name), (), future()))
+        line.join(Waiter(SlotRequest(name), (), future()))
     for _ in range(100):
-        line.join(Waiter(Ticket("steady", input_tokens=100), (), future()))
+        line.join(Waiter(SlotRequest("steady", input_tokens=100), (), future()))
         head = line.first({"passed"})
         assert head is not None
         line.end(line.serve(head))
     for name in ("newcomer", "another"):
-        line.join(Waiter(Ticket(name), (), future()), {"passed"})
+        line.join(Waiter(SlotRequest(name), (), future()), {"passed"})
     counters = {member.organization_id: member.counter for member in line.busy()}
     assert counters["newcomer"] == counters["another"] == counters["steady"] > 9_000
     assert counters["passed"] == 0.0, "its turn is yet to come"
@@ -381,19 +382,22 @@ def test_a_newcomer_is_lifted_to_those_whose_turn_may_come() -> None:
 async def test_who_waits_for_a_permit_is_nobody_to_be_lifted_to() -> None:
     pool = Pool("dep", clock=Clock(), may_exceed=lambda record: False)
     pool.set_replicas({"rep_1": replica("http://r1", 1, slots=2)})
-    places = [await pool.take(Ticket(one, input_tokens=100), ()) for one in "ab"]
-    tickets = [Ticket("wide", width=2), *[Ticket(one, input_tokens=100) for one in "ab" * 50]]
-    tasks = [asyncio.create_task(pool.take(ticket, ())) for ticket in tickets]
+    places = [(await pool.acquire(SlotRequest(one, input_tokens=100), ()))[1] for one in "ab"]
+    tickets = [
+        SlotRequest("wide", sequences=2),
+        *[SlotRequest(one, input_tokens=100) for one in "ab" * 50],
+    ]
+    tasks = [asyncio.create_task(pool.acquire(request, ())) for request in tickets]
     await settle()
     for _ in range(40):
         place = places.pop(0)
         pool.queue.settle(place.service, TokenUsage(input=100))
-        pool.give_back(place)
+        pool.release(place)
         await settle()
         done = [task for task in tasks if task.done()]
-        places += [task.result() for task in done]
+        places += [task.result()[1] for task in done]
         tasks = [task for task in tasks if task not in done]
-    tasks.append(asyncio.create_task(pool.take(Ticket("newcomer"), ())))
+    tasks.append(asyncio.create_task(pool.acquire(SlotRequest("newcomer"), ())))
     await settle()
     counters = {one.organization_id: one.counter for one in pool.queue.lines["default"].busy()}
     assert counters["newcomer"] == min(counters["a"], counters["b"]) > 1_000
@@ -412,29 +416,29 @@ async def settle() -> None:
 async def test_after_an_hour_without_a_slot_a_newcomer_gains_one_request_at_most() -> None:
     clock = Clock()
     queue = FairQueue(clock, NO_BOUNDS)
-    queue.serve_at_once(Ticket("starved", tier="batch", input_tokens=9_000))
+    queue.serve_at_once(SlotRequest("starved", tier="batch", input_tokens=9_000))
     for tier in TIERS:
-        queue.serve_at_once(Ticket("starved", tier=tier, input_tokens=10**6))
+        queue.serve_at_once(SlotRequest("starved", tier=tier, input_tokens=10**6))
     for _ in range(50):
-        queue.join(Ticket("starved", tier="batch", input_tokens=100, seconds_max=1e9), ())
+        queue.join(SlotRequest("starved", tier="batch", input_tokens=100, seconds_max=1e9), ())
     clock.now += 3_600.0
     for _ in range(50):
-        queue.join(Ticket("newcomer", tier="batch", input_tokens=100, seconds_max=1e9), ())
+        queue.join(SlotRequest("newcomer", tier="batch", input_tokens=100, seconds_max=1e9), ())
     turns = Counter[str]()
     for _ in range(60):
         head = queue.first(8)
         assert head is not None
         queue.serve(head)
-        turns[head.ticket.organization_id] += 1
+        turns[head.request.organization_id] += 1
         assert abs(turns["newcomer"] - turns["starved"]) <= 1
 
 
 def test_joining_and_leaving_gains_nothing() -> None:
-    line, turns = Line(NO_BOUNDS), Counter[str]()
+    line, turns = TierQueue(NO_BOUNDS), Counter[str]()
     for _ in range(300):
-        line.join(Waiter(Ticket("steady", input_tokens=100), (), future()))
+        line.join(Waiter(SlotRequest("steady", input_tokens=100), (), future()))
     for _ in range(200):
-        churn = [Waiter(Ticket("churner", input_tokens=100), (), future()) for _ in range(5)]
+        churn = [Waiter(SlotRequest("churner", input_tokens=100), (), future()) for _ in range(5)]
         for waiter in churn:
             line.join(waiter)
         for waiter in churn[1:]:
@@ -442,26 +446,26 @@ def test_joining_and_leaving_gains_nothing() -> None:
         head = line.first()
         assert head is not None
         line.end(line.serve(head))
-        turns[head.ticket.organization_id] += 1
+        turns[head.request.organization_id] += 1
         line.leave(churn[0])
     assert turns["churner"] <= turns["steady"] + 1
 
 
 def test_fifty_new_organizations_pass_one_that_waits_once_each() -> None:
-    line = Line(NO_BOUNDS)
+    line = TierQueue(NO_BOUNDS)
     for _ in range(100):
-        line.join(Waiter(Ticket("steady", input_tokens=100), (), future()))
+        line.join(Waiter(SlotRequest("steady", input_tokens=100), (), future()))
     for _ in range(20):
         head = line.first()
         assert head is not None
         line.end(line.serve(head))
     for number in range(50):
         for _ in range(10):
-            line.join(Waiter(Ticket(f"new_{number}", input_tokens=100), (), future()))
+            line.join(Waiter(SlotRequest(f"new_{number}", input_tokens=100), (), future()))
     before = list[str]()
-    while (head := line.first()) is not None and head.ticket.organization_id != "steady":
+    while (head := line.first()) is not None and head.request.organization_id != "steady":
         line.end(line.serve(head))
-        before.append(head.ticket.organization_id)
+        before.append(head.request.organization_id)
     assert max(Counter(before).values(), default=0) <= 1
 
 
@@ -472,14 +476,14 @@ def test_three_tiers_at_once_take_from_each_neighbour_half_of_its_tier() -> None
     for tier in tiers:
         for name in ("everywhere", f"only_{tier}"):
             for _ in range(100):
-                waiter = Waiter(Ticket(name, tier=tier, input_tokens=100), (), future())
+                waiter = Waiter(SlotRequest(name, tier=tier, input_tokens=100), (), future())
                 waiter.queues.append(queue)
                 queue.lines[tier].join(waiter)
     for _ in range(90):
         head = queue.first(10)
         assert head is not None
         queue.end(queue.serve(head))
-        turns[head.ticket.tier, head.ticket.organization_id] += 1
+        turns[head.request.tier, head.request.organization_id] += 1
         for tier in tiers:
             assert abs(turns[tier, "everywhere"] - turns[tier, f"only_{tier}"]) <= 1
 
@@ -489,8 +493,8 @@ async def test_slots_that_are_free_again_cost_no_more() -> None:
     pool = Pool("dep", clock=clock)
     pool.set_replicas({"rep_1": replica("http://r1", 1, slots=1)})
     pool.queue.slot_second.note(SLOT_SECOND_COST, 1.0, clock.now)
-    async with pool.slot(Ticket("org", rates=RATES)) as slot:
-        line = pool.queue.lines[slot.ticket.tier]
+    async with pool.slot(SlotRequest("org", rates=RATES)) as slot:
+        line = pool.queue.lines[slot.request.tier]
         clock.now += 2.0
         line.charge_running(clock.now)
         assert slot.service.charged == (charged := 2 * SLOT_SECOND_COST)
@@ -498,5 +502,5 @@ async def test_slots_that_are_free_again_cost_no_more() -> None:
         clock.now += 100.0
         line.charge_running(clock.now)
         assert slot.service.charged == charged
-        slot.took(TokenUsage(input=1))
+        slot.usage_known(TokenUsage(input=1))
     assert slot.service.charged == 2 * SLOT_SECOND_COST

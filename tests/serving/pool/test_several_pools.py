@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from serving.contract.units import TIERS
 from serving.engine.events import TokenUsage
-from serving.pool.errors import NoReplica, Overloaded, PoolError
-from serving.pool.line import Bounds
+from serving.pool.overload import LoadShedder
 from serving.pool.pool import Pool
-from serving.pool.pressure import Pressure
-from serving.pool.ticket import Ticket
+from serving.pool.slot_request import NoReadyReplica, PoolError, PoolOverloaded, SlotRequest
+from serving.pool.tier_queue import QueueLimits
 from tests.fixtures import catalog
 
-BOUNDS = Bounds(organization_requests=3, organization_tokens=300, requests=6, tokens=500)
+BOUNDS = QueueLimits(organization_requests=3, organization_tokens=300, requests=6, tokens=500)
 
 
 def set_slots(pool: Pool, *slots: int, state: str = "ready") -> None:
@@ -44,7 +43,7 @@ def pools(*names: str, slots: int = 1, **options: Any) -> list[Pool]:
 class Client:
     """One request, the pools that it may go to, and those in whose lines it must stand."""
 
-    ticket: Ticket
+    request: SlotRequest
     pools: list[Pool]
     stands: set[Pool] = field(default_factory=set)
     served_in: list[Pool] = field(default_factory=list)
@@ -57,11 +56,11 @@ class Client:
     async def ask(self) -> None:
         first, *others = self.pools
         self.stands = {pool for pool in self.pools if pool.is_open}
-        async with first.slot(self.ticket, (), others) as slot:
+        async with first.slot(self.request, (), others) as slot:
             self.stands = set()
             self.served_in.append(slot.pool)
             await self.may_end.wait()
-            slot.took(TokenUsage(self.ticket.input_tokens, 0, 5))
+            slot.usage_known(TokenUsage(self.request.input_tokens, 0, 5))
 
     async def end(self) -> None:
         self.may_end.set()
@@ -73,16 +72,16 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def come(ticket: Ticket, *of: Pool) -> Client:
-    client = Client(ticket, list(of))
+async def come(request: SlotRequest, *of: Pool) -> Client:
+    client = Client(request, list(of))
     await settle()
     return client
 
 
 async def test_who_waits_goes_on_in_the_first_pool_that_has_a_place() -> None:
     one, other = pools("one", "other")
-    holders = [await come(Ticket("a"), one), await come(Ticket("a"), other)]
-    waiting = await come(Ticket("b"), one, other)
+    holders = [await come(SlotRequest("a"), one), await come(SlotRequest("a"), other)]
+    waiting = await come(SlotRequest("b"), one, other)
     assert (len(one.queue), len(other.queue)) == (1, 1)
     await holders[1].end()
     await settle()
@@ -97,7 +96,7 @@ async def test_who_waits_goes_on_in_the_first_pool_that_has_a_place() -> None:
 
 async def test_a_place_that_is_there_at_once_is_taken_ones_own_first() -> None:
     own, shared = pools("own", "shared")
-    clients = [await come(Ticket("a"), own, shared) for _ in range(2)]
+    clients = [await come(SlotRequest("a"), own, shared) for _ in range(2)]
     assert [one.served_in for one in clients] == [[own], [shared]]
     for client in clients:
         await client.end()
@@ -105,9 +104,9 @@ async def test_a_place_that_is_there_at_once_is_taken_ones_own_first() -> None:
 
 async def test_a_more_urgent_request_goes_first_wherever_it_came_to() -> None:
     one, other = pools("one", "other")
-    holders = [await come(Ticket("a"), one), await come(Ticket("a"), other)]
-    patient = await come(Ticket("b", tier="flex"), other)
-    urgent = await come(Ticket("c", tier="priority"), one, other)
+    holders = [await come(SlotRequest("a"), one), await come(SlotRequest("a"), other)]
+    patient = await come(SlotRequest("b", tier="flex"), other)
+    urgent = await come(SlotRequest("c", tier="priority"), one, other)
     await holders[1].end()
     await settle()
     assert urgent.served_in == [other]
@@ -118,16 +117,16 @@ async def test_a_more_urgent_request_goes_first_wherever_it_came_to() -> None:
 
 async def test_those_who_may_go_to_one_pool_only_have_their_turns_there() -> None:
     own, shared = pools("own", "shared")
-    taken = await come(Ticket("a"), own)
-    busy = await come(Ticket("a"), shared)
-    waiting = [await come(Ticket("a"), own, shared) for _ in range(6)]
-    waiting += [await come(Ticket("b"), shared) for _ in range(6)]
+    taken = await come(SlotRequest("a"), own)
+    busy = await come(SlotRequest("a"), shared)
+    waiting = [await come(SlotRequest("a"), own, shared) for _ in range(6)]
+    waiting += [await come(SlotRequest("b"), shared) for _ in range(6)]
     order, last = list[str](), busy
     for _ in range(8):
         await last.end()
         await settle()
         [last] = [one for one in waiting if one.served_in == [shared] and not one.task.done()]
-        order.append(last.ticket.organization_id)
+        order.append(last.request.organization_id)
     assert order.count("b") in (4, 5), order
     assert all(order[place : place + 3].count("b") for place in range(6)), order
     for client in (taken, *waiting):
@@ -136,16 +135,16 @@ async def test_those_who_may_go_to_one_pool_only_have_their_turns_there() -> Non
 
 async def test_who_waits_before_a_pool_that_ends_goes_on_before_the_others() -> None:
     one, other = pools("one", "other")
-    holders = [await come(Ticket("a"), one), await come(Ticket("a"), other)]
-    both, only = await come(Ticket("b"), one, other), await come(Ticket("b"), one)
+    holders = [await come(SlotRequest("a"), one), await come(SlotRequest("a"), other)]
+    both, only = await come(SlotRequest("b"), one, other), await come(SlotRequest("b"), one)
     set_slots(one, 1, state="failed")
     await settle()
-    assert isinstance(only.task.exception(), NoReplica)
+    assert isinstance(only.task.exception(), NoReadyReplica)
     assert (len(one.queue), len(other.queue)) == (0, 1)
     await holders[1].end()
     await settle()
     assert both.served_in == [other]
-    again = await come(Ticket("b"), one, other)
+    again = await come(SlotRequest("b"), one, other)
     assert len(other.queue) == 1, "what comes to it now waits before the other"
     await both.end()
     await settle()
@@ -156,11 +155,11 @@ async def test_who_waits_before_a_pool_that_ends_goes_on_before_the_others() -> 
 
 async def test_who_gives_up_leaves_all_lines() -> None:
     one, other = pools("one", "other")
-    holders = [await come(Ticket("a"), one), await come(Ticket("a"), other)]
-    leaver = await come(Ticket("b"), one, other)
-    late = await come(Ticket("b", seconds_max=0.01), other, one)
+    holders = [await come(SlotRequest("a"), one), await come(SlotRequest("a"), other)]
+    leaver = await come(SlotRequest("b"), one, other)
+    late = await come(SlotRequest("b", seconds_max=0.01), other, one)
     leaver.task.cancel()
-    with pytest.raises(Overloaded, match="waited"):
+    with pytest.raises(PoolOverloaded, match="waited"):
         await late.task
     assert (len(one.queue), len(other.queue)) == (0, 0)
     for client in holders:
@@ -169,11 +168,11 @@ async def test_who_gives_up_leaves_all_lines() -> None:
 
 
 async def test_who_is_given_up_for_another_leaves_all_lines() -> None:
-    one, other = pools("one", "other", bounds=Bounds(requests=2))
-    holders = [await come(Ticket("a"), one), await come(Ticket("a"), other)]
-    first, last = [await come(Ticket("a"), one, other) for _ in range(2)]
-    newcomer = await come(Ticket("b"), other)
-    with pytest.raises(Overloaded, match="outweighed"):
+    one, other = pools("one", "other", bounds=QueueLimits(requests=2))
+    holders = [await come(SlotRequest("a"), one), await come(SlotRequest("a"), other)]
+    first, last = [await come(SlotRequest("a"), one, other) for _ in range(2)]
+    newcomer = await come(SlotRequest("b"), other)
+    with pytest.raises(PoolOverloaded, match="outweighed"):
         await last.task
     assert (len(one.queue), len(other.queue)) == (1, 2)
     for client in holders:
@@ -186,8 +185,8 @@ async def test_who_is_given_up_for_another_leaves_all_lines() -> None:
 
 async def test_who_leaves_just_as_it_is_given_a_place_gives_it_back_there() -> None:
     one, other = pools("one", "other")
-    holders = [await come(Ticket("a"), one), await come(Ticket("a"), other)]
-    leaver = await come(Ticket("b"), one, other)
+    holders = [await come(SlotRequest("a"), one), await come(SlotRequest("a"), other)]
+    leaver = await come(SlotRequest("b"), one, other)
     set_slots(other, 2)
     assert other.replicas["other_0"].in_flight == 2, "it has its place, and does not know yet"
     leaver.task.cancel()
@@ -202,10 +201,10 @@ async def test_who_leaves_just_as_it_is_given_a_place_gives_it_back_there() -> N
 
 async def test_nobody_goes_on_where_such_requests_broke_engines() -> None:
     one, other = pools("one", "other")
-    poison = Ticket("poison")
+    poison = SlotRequest("poison")
     for _ in range(2):
         other.health.suspect(other.replicas["other_0"], poison.fingerprint)
-    holder = await come(Ticket("a"), one)
+    holder = await come(SlotRequest("a"), one)
     waiting = await come(poison, one, other)
     assert (len(one.queue), len(other.queue)) == (1, 0)
     await holder.end()
@@ -214,10 +213,10 @@ async def test_nobody_goes_on_where_such_requests_broke_engines() -> None:
     await waiting.end()
 
 
-async def second_try(ticket: Ticket, avoid: str, *of: Pool) -> asyncio.Task[Pool]:
+async def second_try(request: SlotRequest, excluded: str, *of: Pool) -> asyncio.Task[Pool]:
     async def ask() -> Pool:
         first, *others = of
-        async with first.slot(ticket, [avoid], others) as slot:
+        async with first.slot(request, [excluded], others) as slot:
             return slot.pool
 
     task = asyncio.create_task(ask())
@@ -227,9 +226,9 @@ async def second_try(ticket: Ticket, avoid: str, *of: Pool) -> asyncio.Task[Pool
 
 async def test_a_second_try_goes_where_there_is_another_replica() -> None:
     one, other = pools("one", "other")
-    assert await (await second_try(Ticket("a"), "one_0", one, other)) == other
-    holder = await come(Ticket("a"), other)
-    waiting = await second_try(Ticket("a"), "one_0", one, other)
+    assert await (await second_try(SlotRequest("a"), "one_0", one, other)) == other
+    holder = await come(SlotRequest("a"), other)
+    waiting = await second_try(SlotRequest("a"), "one_0", one, other)
     assert (len(one.queue), len(other.queue)) == (0, 1), "the replica that failed it has a place"
     await holder.end()
     assert await waiting == other
@@ -239,7 +238,7 @@ async def test_a_second_try_goes_where_there_is_another_replica() -> None:
 async def test_a_second_try_goes_to_the_same_replica_where_there_is_no_other(state: str) -> None:
     one, other = pools("one", "other")
     set_slots(other, 1, state=state)
-    assert await (await second_try(Ticket("a"), "one_0", one, other)) == one
+    assert await (await second_try(SlotRequest("a"), "one_0", one, other)) == one
 
 
 async def test_the_line_that_moves_faster_says_how_long_one_waits() -> None:
@@ -248,18 +247,18 @@ async def test_the_line_that_moves_faster_says_how_long_one_waits() -> None:
 
     async def moves(pool: Pool, seconds: float) -> list[Client]:
         """Have one after the other served there, while another waits; return those two."""
-        pair = [await come(Ticket("a"), pool) for _ in range(2)]
+        pair = [await come(SlotRequest("a"), pool) for _ in range(2)]
         for _ in range(20):
             now[0] += seconds
             await pair[0].end()
             await settle()
-            pair = [pair[1], await come(Ticket("a"), pool)]
+            pair = [pair[1], await come(SlotRequest("a"), pool)]
         return pair
 
     others = [await moves(slow, 2.0), await moves(fast, 0.2)]
-    with pytest.raises(Overloaded, match="too_long"):
-        await Client(Ticket("b", seconds_max=1.0), [slow]).task
-    waiting = await come(Ticket("b", seconds_max=1.0), slow, fast)
+    with pytest.raises(PoolOverloaded, match="too_long"):
+        await Client(SlotRequest("b", seconds_max=1.0), [slow]).task
+    waiting = await come(SlotRequest("b", seconds_max=1.0), slow, fast)
     assert (len(slow.queue), len(fast.queue)) == (2, 2)
     await others[1][0].end()
     await settle()
@@ -270,11 +269,11 @@ async def test_the_line_that_moves_faster_says_how_long_one_waits() -> None:
 
 COMES = st.tuples(
     st.builds(
-        Ticket,
+        SlotRequest,
         organization_id=st.sampled_from("abcd"),
         weight=st.integers(1, 3),
         tier=st.sampled_from(TIERS),
-        width=st.integers(1, 3),
+        sequences=st.integers(1, 3),
         input_tokens=st.integers(1, 200),
     ),
     st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True),
@@ -291,14 +290,14 @@ class World:
     """Clients before three pools, and what must hold at any time."""
 
     def __init__(self) -> None:
-        self.pressure = Pressure()
+        self.pressure = LoadShedder()
         self.pools = pools("x", "y", "z", slots=2, bounds=BOUNDS, all_pressure=self.pressure)
         self.clients: list[Client] = []
 
     async def do(self, deed: Any) -> None:
-        if isinstance(deed[0], Ticket):
-            ticket, places = deed
-            self.clients.append(Client(ticket, [self.pools[place] for place in places]))
+        if isinstance(deed[0], SlotRequest):
+            request, places = deed
+            self.clients.append(Client(request, [self.pools[place] for place in places]))
         elif deed[0] == "slots":
             set_slots(self.pools[deed[1]], deed[2], 1)
         elif deed[0] == "away":
@@ -319,11 +318,11 @@ class World:
         assert all(len(one.served_in) <= 1 for one in self.clients), "placed twice"
         served = [one for one in self.clients if one.served_in]
         waiting = [one for one in self.clients if not one.served_in]
-        tokens = sum(one.ticket.input_tokens for one in self.clients)
+        tokens = sum(one.request.input_tokens for one in self.clients)
         assert self.pressure.tokens == sum(one.pressure.tokens for one in self.pools) == tokens
         assert all(one.stands for one in waiting)
         for pool in self.pools:
-            here = sum(one.ticket.width for one in served if one.served_in == [pool])
+            here = sum(one.request.sequences for one in served if one.served_in == [pool])
             runs = sum(
                 member.running for line in pool.queue.lines.values() for member in line.busy()
             )
@@ -331,7 +330,7 @@ class World:
             assert len(pool.queue) == sum(pool in one.stands for one in waiting)
             head = pool.queue.first(pool._slots())
             if head is not None:
-                assert pool._find_for(head.ticket, ()) is None, "there is room, and one waits"
+                assert pool._find_for(head.request, ()) is None, "there is room, and one waits"
 
     async def clear(self) -> None:
         for pool in self.pools:

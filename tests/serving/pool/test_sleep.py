@@ -11,10 +11,9 @@ import pytest
 from serving.contract.records import DeploymentRecord, DeploymentTimeouts
 from serving.contract.replica import ReplicaRecord
 from serving.gateway.slot_shares import demand_of
-from serving.pool.errors import NoReplica, TooManyWaiting
-from serving.pool.line import Bounds
 from serving.pool.pool import Pool
-from serving.pool.ticket import Ticket
+from serving.pool.slot_request import NoReadyReplica, SlotRequest, TenantQueueFull
+from serving.pool.tier_queue import QueueLimits
 from tests.fixtures import catalog
 
 READY = catalog.replica("http://r", slots=1)
@@ -50,7 +49,7 @@ def asleep(clock: Clock, load_seconds: float | None = 40.0, **settings: Any) -> 
 
 
 async def served(pool: Pool, organization: str = "a") -> str:
-    async with pool.slot(Ticket(organization)):
+    async with pool.slot(SlotRequest(organization)):
         return organization
 
 
@@ -80,10 +79,10 @@ async def test_who_asks_waits_and_is_served_once_it_woke() -> None:
 
 
 async def test_the_bounds_of_the_queue_hold_as_ever() -> None:
-    pool = asleep(Clock(), bounds=Bounds(organization_requests=1))
+    pool = asleep(Clock(), bounds=QueueLimits(organization_requests=1))
     first = asyncio.create_task(served(pool))
     await settle()
-    with pytest.raises(TooManyWaiting):
+    with pytest.raises(TenantQueueFull):
         await served(pool)
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
@@ -96,7 +95,7 @@ async def test_who_waited_in_vain_is_told_when_it_should_be_ready(
 ) -> None:
     pool = asleep(Clock(), load_seconds)
     pool.configure(sleeper(wake_seconds=0.01))
-    with pytest.raises(NoReplica) as refused:
+    with pytest.raises(NoReadyReplica) as refused:
         await served(pool)
     assert refused.value.seconds == expected
 
@@ -122,17 +121,17 @@ async def test_an_operators_stop_sends_all_away() -> None:
     waiting = asyncio.create_task(served(pool))
     await settle()
     pool.configure(sleeper(replicas_min=0))
-    with pytest.raises(NoReplica) as refused:
+    with pytest.raises(NoReadyReplica) as refused:
         await waiting
     assert refused.value.seconds is None
-    with pytest.raises(NoReplica):
+    with pytest.raises(NoReadyReplica):
         await served(pool)
 
 
 async def test_nobody_waits_for_what_no_fleet_told_of() -> None:
     pool = Pool("dep_var_demo")
     pool.configure(sleeper())
-    with pytest.raises(NoReplica):
+    with pytest.raises(NoReadyReplica):
         await served(pool)
 
 
@@ -144,7 +143,7 @@ async def test_a_wait_for_the_first_replica_does_not_count_as_a_slow_queue() -> 
     clock.now += 50
     pool.set_replicas({"rep_1": told("ready")})
     await asyncio.gather(*early)
-    async with pool.slot(Ticket("a")):
+    async with pool.slot(SlotRequest("a")):
         # By 40 slots in 50 s the last of these would come after its deadline.
         late = [asyncio.create_task(served(pool, f"org_{n}")) for n in range(40)]
         await settle()
@@ -158,6 +157,6 @@ async def test_who_waits_for_a_deployment_that_is_deleted_is_refused_at_once() -
     await settle()
     assert not pool.is_idle
     pool.retire()
-    with pytest.raises(NoReplica):
+    with pytest.raises(NoReadyReplica):
         await waiting
     assert pool.is_idle

@@ -8,8 +8,8 @@ import pytest
 
 from serving.contract.tiers import DEFAULT_GUARANTEES
 from serving.contract.units import TIERS, Tier
-from serving.pool.line import Bounds
-from serving.pool.ticket import Ticket
+from serving.pool.slot_request import SlotRequest
+from serving.pool.tier_queue import QueueLimits
 from tests.serving.pool.cluster import WIDTH_MAX, Cluster, leaping
 
 SLOTS = 32
@@ -32,15 +32,15 @@ class Flood:
 
 FLOODS = {
     "pressed": Flood(options=(("tokens_max", 1_000),)),
-    "queue_full": Flood(options=(("bounds", Bounds(requests=50)),)),
-    "outweighed": Flood(organizations=5, options=(("bounds", Bounds(requests=50)),)),
+    "queue_full": Flood(options=(("bounds", QueueLimits(requests=50)),)),
+    "outweighed": Flood(organizations=5, options=(("bounds", QueueLimits(requests=50)),)),
     "too_long": Flood(patience=0.8),
     "waited": Flood(patience=0.2),
 }
 
 
-def requests(tier: Tier, name: str, patience: float) -> Ticket:
-    return Ticket(name, tier=tier, input_tokens=20, output_tokens_max=20, seconds_max=patience)
+def requests(tier: Tier, name: str, patience: float) -> SlotRequest:
+    return SlotRequest(name, tier=tier, input_tokens=20, output_tokens_max=20, seconds_max=patience)
 
 
 @pytest.mark.parametrize("gateways", [1, 4])
@@ -117,11 +117,11 @@ def test_one_slot_goes_round_four_gateways_by_tiers_and_not_by_gateways() -> Non
 def test_wide_requests_of_all_gateways_exceed_the_slots_by_one_request(gateways: int) -> None:
     async def run() -> Cluster:
         cluster = Cluster(gateways, SLOTS)
-        wide = Ticket("wide", width=WIDTH_MAX, input_tokens=20, output_tokens_max=160)
+        wide = SlotRequest("wide", sequences=WIDTH_MAX, input_tokens=20, output_tokens_max=160)
         clients = [
-            (gateway, ticket, ANSWER_SECONDS)
+            (gateway, request, ANSWER_SECONDS)
             for gateway in range(gateways)
-            for ticket in (*[wide] * 4, *[requests("default", "narrow", 60.0)] * 2 * SLOTS)
+            for request in (*[wide] * 4, *[requests("default", "narrow", 60.0)] * 2 * SLOTS)
         ]
         await cluster.run(SECONDS, *clients)
         return cluster

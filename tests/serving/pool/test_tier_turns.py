@@ -4,21 +4,21 @@ import pytest
 
 from serving.contract.tiers import DEFAULT_GUARANTEES
 from serving.contract.units import TIERS, Tier
-from serving.pool.ticket import Ticket
-from serving.pool.tier_turns import TierTurns
+from serving.pool.queue import TierTurns
+from serving.pool.slot_request import SlotRequest
 from tests.serving.pool.simulation import SECONDS, served
 
 TOKENS = 25
 
 
-def ticket(tier: Tier) -> Ticket:
-    return Ticket(tier, tier=tier, input_tokens=20, output_tokens_max=TOKENS)
+def request(tier: Tier) -> SlotRequest:
+    return SlotRequest(tier, tier=tier, input_tokens=20, output_tokens_max=TOKENS)
 
 
 @pytest.mark.parametrize("slots", [1, 4, 16])
 async def test_a_flood_of_priority_leaves_default_its_share(slots: int) -> None:
-    flood = [(ticket("priority"), TOKENS)] * 8 * slots
-    seen = await served(slots, *flood, *[(ticket("default"), TOKENS)] * 2 * slots)
+    flood = [(request("priority"), TOKENS)] * 8 * slots
+    seen = await served(slots, *flood, *[(request("default"), TOKENS)] * 2 * slots)
     part = seen.slot_seconds["default"] / seen.slot_seconds.total()
     assert DEFAULT_GUARANTEES["default"] - 0.07 <= part <= DEFAULT_GUARANTEES["default"] + 0.1
     assert seen.refused["default"] <= seen.slot_seconds["default"]
@@ -27,7 +27,7 @@ async def test_a_flood_of_priority_leaves_default_its_share(slots: int) -> None:
 @pytest.mark.parametrize("slots", [4, 20])
 async def test_every_tier_with_work_keeps_its_share(slots: int) -> None:
     seen = await served(
-        slots, *[(ticket(tier), TOKENS) for tier in TIERS for _ in range(3 * slots)]
+        slots, *[(request(tier), TOKENS) for tier in TIERS for _ in range(3 * slots)]
     )
     for tier in TIERS:
         part = seen.slot_seconds[tier] / seen.slot_seconds.total()
@@ -46,7 +46,7 @@ def test_slots_that_nobody_else_wanted_are_no_debt() -> None:
 async def test_what_a_tier_does_not_need_is_lent_by_guarantees(slots: int) -> None:
     floods: tuple[Tier, ...] = ("default", "flex", "batch")
     seen = await served(
-        slots, *[(ticket(tier), TOKENS) for tier in floods for _ in range(3 * slots)]
+        slots, *[(request(tier), TOKENS) for tier in floods for _ in range(3 * slots)]
     )
     part = {tier: seen.slot_seconds[tier] / seen.slot_seconds.total() for tier in floods}
     assert part == pytest.approx({"default": 0.75, "flex": 0.25, "batch": 0.0}, abs=0.06)
@@ -62,7 +62,7 @@ def test_a_tier_without_a_share_is_next_where_no_other_waits() -> None:
 
 
 async def test_what_urgent_tiers_leave_is_there_for_the_others_and_they_are_served_first() -> None:
-    few = [(ticket("priority"), TOKENS)] * 4
-    seen = await served(16, *few, *[(ticket("batch"), TOKENS)] * 48)
+    few = [(request("priority"), TOKENS)] * 4
+    seen = await served(16, *few, *[(request("batch"), TOKENS)] * 48)
     assert seen.slot_seconds["priority"] >= 0.9 * 4 * SECONDS
     assert seen.slot_seconds.total() >= 0.8 * 16 * SECONDS

@@ -3,7 +3,7 @@
 import pytest
 
 from serving import internal_http
-from serving.usage import billing, claims, leases
+from serving.usage import claims, lease_sync, leases
 
 
 @pytest.fixture(autouse=True)
@@ -13,7 +13,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         (internal_http, "CONNECT_SECONDS"),
         (leases, "WAIT_SECONDS"),
-        (billing, "LEASE_SECONDS"),
+        (lease_sync, "LEASE_SECONDS"),
         (claims, "CLAIM_SECONDS"),
         (claims, "KEEP_TRY_SECONDS"),
         (claims, "END_SECONDS"),

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from serving.engine.events import TokenUsage
 from serving.pool.pool import Pool
-from serving.pool.replica import SLOW_SECONDS, Replica
-from serving.pool.ticket import Ticket
+from serving.pool.replicas import SLOW_SECONDS, Replica
+from serving.pool.slot_request import SlotRequest
 from tests.fixtures.catalog import replica
 
 
@@ -42,13 +42,13 @@ class World:
     async def serve(self, one: Replica, tokens: TokenUsage) -> None:
         """Have one replica answer a request, whatever routing would say."""
         others = [id_ for id_ in self.pool.replicas if id_ != one.record.replica_id]
-        async with self.pool.slot(Ticket("a", input_tokens=tokens.input), others) as slot:
+        async with self.pool.slot(SlotRequest("a", input_tokens=tokens.input), others) as slot:
             assert slot.replica is one
             read = tokens.input - tokens.cached_input
             self.now += read / 1_000 * self.prefill.get(one.record.replica_id, 0.1)
-            slot.works()
+            slot.token_received()
             self.now += (tokens.output - 1) * self.pace.get(one.record.replica_id, 0.01)
-            slot.took(tokens)
+            slot.usage_known(tokens)
 
     async def rounds(self, count: int, *sizes: tuple[int, int]) -> None:
         """Let each usable replica answer prompts of so many tokens, of which some are cached."""
@@ -68,13 +68,13 @@ async def test_a_replica_whose_first_tokens_take_far_longer_is_put_out() -> None
 
 async def test_nothing_is_remembered_of_who_is_gone() -> None:
     world = World(2)
-    ticket = Ticket("a", tier="priority", input_tokens=100)
-    async with world.pool.slot(ticket) as slot:
+    request = SlotRequest("a", tier="priority", input_tokens=100)
+    async with world.pool.slot(request) as slot:
         left = {id_: one for id_, one in world.pool.replicas.items() if one is not slot.replica}
         world.pool.set_replicas({id_: one.record for id_, one in left.items()})
         world.now += 1.0
-        slot.works()
-        slot.took(TokenUsage(100, 0, 20))
+        slot.token_received()
+        slot.usage_known(TokenUsage(100, 0, 20))
     health = world.pool.health
     outliers = health._outliers
     for times in (health.hedging.times, outliers._first, outliers._each):
@@ -125,7 +125,7 @@ async def test_one_request_tries_it_again_and_a_failed_trial_is_longer() -> None
         assert sick.slow_until == pytest.approx(sick.slow_at + SLOW_SECONDS * again)
         while not sick.is_usable(world.now):
             await world.rounds(1)
-        async with world.pool.slot(Ticket("a"), ["rep_1", "rep_3"]) as slot:
+        async with world.pool.slot(SlotRequest("a"), ["rep_1", "rep_3"]) as slot:
             assert (slot.replica, sick.is_usable(world.now)) == (sick, False)
         await world.serve(sick, TokenUsage(1_000, 0, 20))
         assert not sick.is_usable(world.now)
@@ -146,13 +146,13 @@ async def test_it_is_back_once_it_is_as_fast_as_others() -> None:
 async def test_what_began_before_it_was_put_out_is_no_trial() -> None:
     world = World(3, prefill={"rep_2": 0.5})
     sick = world.pool.replicas["rep_2"]
-    async with world.pool.slot(Ticket("a"), ["rep_1", "rep_3"]) as early:
+    async with world.pool.slot(SlotRequest("a"), ["rep_1", "rep_3"]) as early:
         assert early.replica is sick
-        early.works()
+        early.token_received()
         await world.rounds(12)
         assert world.out == {"rep_2"}
         world.now = sick.slow_until + 1.0
-        early.took(TokenUsage(1_000, 0, 20))
+        early.usage_known(TokenUsage(1_000, 0, 20))
     assert world.out == {"rep_2"}
 
 
@@ -162,14 +162,14 @@ async def test_who_waits_is_woken_when_one_is_back() -> None:
     sick = world.pool.replicas["rep_2"]
     world.now = sick.slow_until + 1.0
     world.prefill.clear()
-    async with world.pool.slot(Ticket("b"), ["rep_1"]) as trial:
+    async with world.pool.slot(SlotRequest("b"), ["rep_1"]) as trial:
         for _ in range(8):
             world.pool.replicas["rep_1"].in_flight += 1
-        waiting = asyncio.create_task(world.pool.slot(Ticket("c")).__aenter__())
+        waiting = asyncio.create_task(world.pool.slot(SlotRequest("c")).__aenter__())
         await asyncio.sleep(0)
         assert len(world.pool.queue) == 1
-        trial.works()
-        trial.took(TokenUsage(1_000, 0, 20))
+        trial.token_received()
+        trial.usage_known(TokenUsage(1_000, 0, 20))
         slot = await waiting
     assert slot.replica is sick
 

@@ -33,7 +33,7 @@ def blocks_of(prompt: Sequence[bytes], salt: str) -> Blocks:
     return tuple([block := xxh3_64_intdigest(data[end - BLOCK_BYTES : end], block) for end in ends])
 
 
-class Seen:
+class PrefixHistory:
     """The blocks that one replica was sent, those that were sent last.
 
     Where a block is, all before it in its chain are: they were sent no earlier, and are forgotten

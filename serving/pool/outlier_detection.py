@@ -1,19 +1,70 @@
-"""Replicas that answer and are far slower than their peers, by first tokens or by each token.
+"""How long replicas took of late, told apart by the size of the prompt.
 
-Prompts are told apart by how many of their tokens had to be read: what a prefix cache holds makes
-no replica look fast, and a cold cache makes none look slow.
+A prompt of 8,000 tokens takes longer than one of 80 on any replica: times are only ever compared
+among prompts whose lengths are within a factor of two.
 """
 
-from collections.abc import Callable, Collection
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from math import ceil
 from statistics import median
 
 import structlog
 
 from serving.engine.events import TokenUsage
-from serving.pool.replica import Replica
-from serving.pool.times import Times, quantile
+from serving.pool.replicas import Replica
 
 log = structlog.get_logger(__name__)
+
+
+SECONDS = 60.0
+"""What is longer ago counts no more."""
+SAMPLES_MAX = 32
+"""Of one replica and one size, the latest."""
+
+
+class LatencySamples:
+    """Of the replicas of one pool; `now` is monotonic seconds throughout."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, dict[str, deque[tuple[float, float]]]] = {}
+
+    def note(self, replica_id: str, tokens: int, seconds: float, now: float) -> None:
+        """Take in how long a prompt of so many tokens took."""
+        of_size = self._sizes.setdefault(tokens.bit_length(), {})
+        times = of_size.get(replica_id)
+        if times is None:
+            times = of_size[replica_id] = deque(maxlen=SAMPLES_MAX)
+        times.append((now, seconds))
+
+    def sizes_of(self, replica_id: str) -> list[int]:
+        """Return the sizes that a replica was seen with."""
+        return [size for size, of_size in self._sizes.items() if replica_id in of_size]
+
+    def of(self, replica_id: str, size: int, now: float) -> list[float]:
+        """Return what a replica took for prompts of one size."""
+        times = self._sizes.get(size, {}).get(replica_id, ())
+        return [seconds for at, seconds in times if now - at <= SECONDS]
+
+    def of_others(self, replica_id: str, size: int, now: float) -> list[float]:
+        """Return what all the others took for such prompts, in order."""
+        return sorted(self._others(replica_id, size, now))
+
+    def _others(self, replica_id: str, size: int, now: float) -> Iterator[float]:
+        for other in self._sizes.get(size, {}):
+            if other != replica_id:
+                yield from self.of(other, size, now)
+
+    def forget(self, replica_id: str) -> None:
+        """A replica is gone, or begins anew."""
+        for of_size in self._sizes.values():
+            of_size.pop(replica_id, None)
+
+
+def quantile(ordered: list[float], share: float) -> float:
+    """Return the least value that so large a share of all does not exceed."""
+    return ordered[max(0, ceil(len(ordered) * share) - 1)]
+
 
 TIMES_SLOWER = 3.0
 OUT_OF = 3
@@ -28,13 +79,13 @@ EACH_SECONDS_MIN = 0.005
 """Peers are thought to take no less: differences below that are nobody's trouble."""
 
 
-class Outliers:
+class OutlierDetector:
     """Of one pool. `clock` is monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._first = Times()
-        self._each = Times()
+        self._first = LatencySamples()
+        self._each = LatencySamples()
         self._looked_at: dict[str, float] = {}
 
     def note(self, replica_id: str, tokens: TokenUsage, first: float, each: float | None) -> None:
@@ -88,11 +139,13 @@ def may_eject(replica: Replica, replicas: Collection[Replica]) -> bool:
     """Tell whether others are sound, and few enough of all are out for being slow."""
     others = [one for one in replicas if one.is_ready and one is not replica]
     out = sum(one.slow_until > 0.0 for one in others)
-    has_sound = any(not one.is_on_trial and one.share > 0 for one in others)
+    has_sound = any(not one.on_probation and one.share > 0 for one in others)
     return has_sound and out < max(1, (len(others) + 1) // OUT_OF)
 
 
-def _times_slower(times: Times, replica_id: str, seconds_min: float, now: float) -> list[float]:
+def _times_slower(
+    times: LatencySamples, replica_id: str, seconds_min: float, now: float
+) -> list[float]:
     """Return each time of a replica over the median of its peers."""
     slower = []
     for size in times.sizes_of(replica_id):

@@ -1,4 +1,13 @@
-"""How fast a queue moves: what tells a request at its coming when its turn would be."""
+"""What a pool refuses, and when: by the input tokens that wait or run, and by how long a request
+would wait.
+
+Every tier may use the tokens that are free, `batch` all but a reserve. A tier that holds less
+than its guaranteed share is let in beyond that: nothing that other tiers hold refuses its
+requests. So a gateway holds less than twice its bound, whatever comes. Capacity that
+organizations share is divided by dynamic thresholds, as switches divide their buffers (Choudhury
+and Hahne, 1998): each may hold as much as it leaves free, times its weight. Alone it has half,
+and the more others hold, the earlier it is refused.
+"""
 
 from collections.abc import Mapping
 from math import inf
@@ -6,6 +15,78 @@ from typing import NamedTuple
 
 from serving.contract.tiers import Guarantees, divide
 from serving.contract.units import TIERS, Tier
+from serving.pool.slot_request import SlotRequest
+
+
+class SharedCapacity:
+    """Of so many bytes, or tokens, in all."""
+
+    def __init__(self, size_max: int) -> None:
+        self.held = 0
+        self.size_max = size_max
+        self._of: dict[str, int] = {}
+
+    def fits(self, organization_id: str, weight: int, size: int, free: float | None = None) -> bool:
+        """Tell whether an organization may hold so much more, where so much is `free`: by default
+        what nobody holds."""
+        left = (self.size_max - self.held if free is None else free) - size
+        return left >= 0 and self._of.get(organization_id, 0) + size <= max(1, weight) * left
+
+    def add(self, organization_id: str, size: int) -> None:
+        """Hold more, or less."""
+        self.held += size
+        own = self._of.get(organization_id, 0) + size
+        if own:
+            self._of[organization_id] = own
+        else:
+            self._of.pop(organization_id, None)
+
+
+POOL_TOKENS_MAX = 48_000_000
+ALL_TOKENS_MAX = 96_000_000
+BATCH_PART = 0.8
+"""Of all tokens: up to where `batch` may use what is free."""
+
+
+class LoadShedder:
+    """Of one pool, `within` that of all of them."""
+
+    def __init__(
+        self, tokens_max: int = POOL_TOKENS_MAX, within: "LoadShedder | None" = None
+    ) -> None:
+        self.tokens = 0
+        """Of what waits or runs."""
+        self._tokens_max = tokens_max
+        self._rooms: dict[Tier, SharedCapacity] = {
+            tier: SharedCapacity(tokens_max) for tier in TIERS
+        }
+        self._levels: tuple[LoadShedder, ...] = (self, *(within._levels if within else ()))
+
+    def fits(self, request: SlotRequest, guarantee: float) -> bool:
+        """Tell whether one more request may come in, whose tier is guaranteed such a share."""
+        size, part = request.input_tokens, BATCH_PART if request.tier == "batch" else 1.0
+        for level in self._levels:
+            room, most = level._rooms[request.tier], level._tokens_max
+            left = max(most * part - level.tokens, most * guarantee - room.held)
+            # Where all organizations of a tier leave half of it, so does each.
+            is_easy = room.held + 2 * size <= left
+            if not (is_easy or room.fits(request.organization_id, request.weight, size, left)):
+                return False
+        return True
+
+    def add(self, request: SlotRequest) -> None:
+        """One came in."""
+        self._add(request, request.input_tokens)
+
+    def remove(self, request: SlotRequest) -> None:
+        """One has ended, or left."""
+        self._add(request, -request.input_tokens)
+
+    def _add(self, request: SlotRequest, tokens: int) -> None:
+        for level in self._levels:
+            level.tokens += tokens
+            level._rooms[request.tier].add(request.organization_id, tokens)
+
 
 MEMORY_SECONDS = 30.0
 """Of the time in which somebody waited: what is longer ago counts less and less."""
@@ -47,7 +128,7 @@ class SlotRate:
         self._seconds = self._seconds * kept + seconds
 
 
-class Pace:
+class WaitPredictor:
     """Slots given to anybody, while somebody waited; and by tier, slots of those that came in.
 
     While `batch` alone waits, for slots that are kept free of it, only its own pace is to be seen.

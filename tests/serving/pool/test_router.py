@@ -7,9 +7,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.pool.prefixes import Blocks, blocks_of
-from serving.pool.replica import Replica
-from serving.pool.route import choose, slots_max
+from serving.pool.prefix_history import Blocks, blocks_of
+from serving.pool.replicas import Replica
+from serving.pool.router import choose, slots_max
 from tests.fixtures import catalog
 
 NOW = 100.0
@@ -41,14 +41,14 @@ def pools(draw: st.DrawFn) -> list[Replica]:
 @settings(max_examples=400)
 @given(pools(), PROMPT, st.integers(1, 4), st.sets(st.sampled_from(["rep_0", "rep_1"])))
 def test_a_replica_with_room_is_found_if_there_is_one_and_no_other(
-    replicas: list[Replica], blocks: Blocks, width: int, avoid: set[str]
+    replicas: list[Replica], blocks: Blocks, sequences: int, excluded: set[str]
 ) -> None:
     ready = [one for one in replicas if one.is_ready]
     usable = [one for one in ready if one.is_usable(NOW)] or ready
-    others = [one for one in usable if one.share and one.record.replica_id not in avoid]
+    others = [one for one in usable if one.share and one.record.replica_id not in excluded]
     free = [one for one in others or usable if one.has_room]
-    free = [one for one in free if one.free >= width] or free
-    choice = choose(replicas, NOW, avoid, width=width, blocks=blocks)
+    free = [one for one in free if one.free >= sequences] or free
+    choice = choose(replicas, NOW, excluded, sequences=sequences, blocks=blocks)
     assert (choice is None) == (not free)
     if choice is not None:
         assert choice.replica in free
@@ -57,19 +57,21 @@ def test_a_replica_with_room_is_found_if_there_is_one_and_no_other(
 @settings(max_examples=400)
 @given(pools(), PROMPT, st.integers(1, 4))
 def test_no_replica_is_taken_for_what_it_knows_beyond_its_part_of_the_load(
-    replicas: list[Replica], blocks: Blocks, width: int
+    replicas: list[Replica], blocks: Blocks, sequences: int
 ) -> None:
-    choice = choose(replicas, NOW, width=width, blocks=blocks)
+    choice = choose(replicas, NOW, sequences=sequences, blocks=blocks)
     if choice is None or choice.why != "affinity":
         return
     usable = [one for one in replicas if one.is_usable(NOW)] or [
         one for one in replicas if one.is_ready
     ]
-    mean = (sum(one.in_flight for one in usable) + width) / sum(one.share for one in usable)
+    mean = (sum(one.in_flight for one in usable) + sequences) / sum(one.share for one in usable)
     taken = choice.replica
     allowed = [one for one in usable if one.has_room]
-    allowed = [one for one in allowed if one.free >= width] or allowed
-    allowed = [one for one in allowed if one.in_flight + width <= slots_max(one, mean)] or allowed
+    allowed = [one for one in allowed if one.free >= sequences] or allowed
+    allowed = [
+        one for one in allowed if one.in_flight + sequences <= slots_max(one, mean)
+    ] or allowed
     assert taken in allowed
     assert taken.seen.count(blocks) == max(one.seen.count(blocks) for one in usable) > 0
 
@@ -95,24 +97,24 @@ def test_one_with_too_much_to_do_is_spared_for_the_next_best() -> None:
 def test_what_it_has_to_read_before_counts_for_half_of_what_it_would_read_anew() -> None:
     replicas = [replica(number) for number in range(2)]
     replicas[1].seen.note(PROMPTS[0][:3])
-    replicas[1].unread = 5
+    replicas[1].prefill_backlog = 5
     assert choose(replicas, NOW, blocks=PROMPTS[0]) == (replicas[1], "affinity", 5)
-    replicas[1].unread = 7
+    replicas[1].prefill_backlog = 7
     assert choose(replicas, NOW, blocks=PROMPTS[0]) == (replicas[0], "spill", 8)
 
 
 def test_a_new_prompt_goes_where_least_is_to_be_read() -> None:
     replicas = [replica(0, in_flight=0), replica(1, in_flight=1), replica(2, in_flight=2)]
-    replicas[0].unread = replicas[1].unread = 1
+    replicas[0].prefill_backlog = replicas[1].prefill_backlog = 1
     assert choose(replicas, NOW, blocks=PROMPTS[0]) == (replicas[2], "load", 8)
-    replicas[2].unread = 1
+    replicas[2].prefill_backlog = 1
     assert choose(replicas, NOW, blocks=PROMPTS[0]) == (replicas[0], "load", 8)
 
 
 def test_where_the_only_one_with_room_is_at_its_bound_it_is_taken_all_the_same() -> None:
     replicas = [replica(number, slots=4, in_flight=1) for number in range(3)]
     replicas.append(replica(3, slots=16, in_flight=12))
-    assert choose(replicas, NOW, width=4, blocks=PROMPTS[0]) == (replicas[3], "load", 8)
+    assert choose(replicas, NOW, sequences=4, blocks=PROMPTS[0]) == (replicas[3], "load", 8)
 
 
 def test_idle_replicas_are_filled_by_their_slots() -> None:
@@ -132,19 +134,19 @@ def test_a_full_engine_is_spared_only_where_all_else_is_equal(
     replicas: list[Replica], blocks: Blocks, strains: list[float]
 ) -> None:
     before = choose(replicas, NOW, blocks=blocks)
-    for one, strain in zip(replicas, strains, strict=False):
-        one.strain = strain
+    for one, engine_load in zip(replicas, strains, strict=False):
+        one.engine_load = engine_load
     after = choose(replicas, NOW, blocks=blocks)
     assert (before is None) == (after is None)
     if before is not None and after is not None and before.replica is not after.replica:
-        assert after.replica.strain <= before.replica.strain
+        assert after.replica.engine_load <= before.replica.engine_load
         taken, spared = after.replica, before.replica
         assert taken.in_flight / taken.share == spared.in_flight / spared.share
 
 
 def test_of_two_that_are_as_busy_the_less_full_engine_is_taken() -> None:
     replicas = [replica(0, in_flight=2), replica(1, in_flight=2), replica(2, in_flight=3)]
-    replicas[0].strain = 0.7
+    replicas[0].engine_load = 0.7
     for blocks in ((), PROMPTS[0], PROMPTS[1]):
         assert choose(replicas, NOW, blocks=blocks) == (replicas[1], "load", len(blocks))
     replicas[0].seen.note(PROMPTS[0])

@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 
 from serving.contract.tiers import DEFAULT_GUARANTEES
 from serving.contract.units import TIERS, Tier
-from serving.pool.errors import Overloaded
+from serving.pool.overload import LoadShedder
 from serving.pool.pool import Pool
-from serving.pool.pressure import Pressure
-from serving.pool.ticket import Ticket
+from serving.pool.slot_request import PoolOverloaded, SlotRequest
 from tests.fixtures.catalog import replica
 
 TICKETS = st.builds(
-    Ticket,
+    SlotRequest,
     organization_id=st.sampled_from("abcdef"),
     weight=st.integers(1, 3),
     tier=st.sampled_from(TIERS),
@@ -23,25 +22,25 @@ TICKETS = st.builds(
 )
 
 
-def fits(pressure: Pressure, ticket: Ticket) -> bool:
-    return pressure.fits(ticket, DEFAULT_GUARANTEES[ticket.tier])
+def fits(pressure: LoadShedder, request: SlotRequest) -> bool:
+    return pressure.fits(request, DEFAULT_GUARANTEES[request.tier])
 
 
 @given(st.lists(st.tuples(TICKETS, st.booleans()), max_size=80))
 def test_a_tier_below_its_guarantee_has_room_whatever_others_hold(
-    deeds: list[tuple[Ticket, bool]],
+    deeds: list[tuple[SlotRequest, bool]],
 ) -> None:
-    pressure, held = Pressure(1_000), list[Ticket]()
-    for ticket, ends in deeds:
-        if fits(pressure, ticket):
-            pressure.add(ticket)
-            held.append(ticket)
+    pressure, held = LoadShedder(1_000), list[SlotRequest]()
+    for request, ends in deeds:
+        if fits(pressure, request):
+            pressure.add(request)
+            held.append(request)
         if ends and held:
             pressure.remove(held.pop(0))
         assert pressure.tokens == sum(one.input_tokens for one in held) < 2_000
         for tier, share in DEFAULT_GUARANTEES.items():
             left = 1_000 * share - sum(one.input_tokens for one in held if one.tier == tier)
-            newcomer = Ticket("newcomer", tier=tier, input_tokens=max(1, int(left / 2)))
+            newcomer = SlotRequest("newcomer", tier=tier, input_tokens=max(1, int(left / 2)))
             assert left < 2 or fits(pressure, newcomer)
 
 
@@ -49,45 +48,45 @@ def test_a_tier_below_its_guarantee_has_room_whatever_others_hold(
 def test_what_is_free_is_there_for_every_tier_and_for_batch_all_but_a_reserve(
     flooding: Tier,
 ) -> None:
-    pressure = Pressure(1_000)
+    pressure = LoadShedder(1_000)
     for number in range(1_000):
-        if fits(pressure, one := Ticket(f"{flooding}{number}", tier=flooding, input_tokens=1)):
+        if fits(pressure, one := SlotRequest(f"{flooding}{number}", tier=flooding, input_tokens=1)):
             pressure.add(one)
     assert pressure.tokens == (799 if flooding == "batch" else 999)
-    assert not fits(pressure, Ticket("newcomer", tier=flooding))
+    assert not fits(pressure, SlotRequest("newcomer", tier=flooding))
 
 
 def test_an_organization_may_take_as_much_as_it_leaves_by_its_weight() -> None:
-    light, heavy = Pressure(1_000), Pressure(1_000)
-    assert fits(light, Ticket("a", tier="priority", input_tokens=500))
-    assert not fits(light, Ticket("a", tier="priority", input_tokens=501))
-    assert fits(heavy, Ticket("a", weight=3, tier="priority", input_tokens=750))
+    light, heavy = LoadShedder(1_000), LoadShedder(1_000)
+    assert fits(light, SlotRequest("a", tier="priority", input_tokens=500))
+    assert not fits(light, SlotRequest("a", tier="priority", input_tokens=501))
+    assert fits(heavy, SlotRequest("a", weight=3, tier="priority", input_tokens=750))
 
 
 def test_all_pools_together_have_a_bound_of_their_own() -> None:
-    everything = Pressure(1_000)
-    one, other = Pressure(1_000, within=everything), Pressure(1_000, within=everything)
-    one.add(Ticket("a", input_tokens=800))
+    everything = LoadShedder(1_000)
+    one, other = LoadShedder(1_000, within=everything), LoadShedder(1_000, within=everything)
+    one.add(SlotRequest("a", input_tokens=800))
     assert other.tokens == 0
-    assert not fits(other, Ticket("b", input_tokens=200))
-    one.remove(Ticket("a", input_tokens=800))
-    assert fits(other, Ticket("b", input_tokens=200))
+    assert not fits(other, SlotRequest("b", input_tokens=200))
+    one.remove(SlotRequest("a", input_tokens=800))
+    assert fits(other, SlotRequest("b", input_tokens=200))
 
 
 async def test_who_is_shed_is_told_so_and_when_to_come_again() -> None:
     pool = Pool("dep")
     pool.set_replicas({"rep_1": replica("http://r1", 1, slots=1)})
-    pool.pressure = Pressure(1_000)
+    pool.pressure = LoadShedder(1_000)
     now = [0.0]
     pool.queue._clock = lambda: now[0]
 
     async def hold(tier: Tier, tokens: int) -> None:
-        async with pool.slot(Ticket(tier, tier=tier, input_tokens=tokens)):
+        async with pool.slot(SlotRequest(tier, tier=tier, input_tokens=tokens)):
             await asyncio.Event().wait()
 
     tasks = [asyncio.create_task(hold("default", 400))]
     await asyncio.sleep(0)
-    with pytest.raises(Overloaded) as caught:
+    with pytest.raises(PoolOverloaded) as caught:
         await hold("batch", 201)
     assert (caught.value.cause, pool.queue.refusals["batch", "pressed"]) == ("pressed", 1)
     tasks.append(asyncio.create_task(hold("priority", 101)))

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from serving.contract.tiers import DEFAULT_GUARANTEES
 from serving.contract.units import TIERS, Tier
-from serving.pool.pace import Pace, TierLoad
+from serving.pool.overload import TierLoad, WaitPredictor
 from serving.pool.pool import Pool
-from serving.pool.ticket import Ticket
+from serving.pool.slot_request import SlotRequest
 from tests.fixtures.catalog import replica
 
 SLOTS_A_SECOND = 40
@@ -19,9 +19,9 @@ LOADS = st.tuples(*[st.builds(TierLoad, st.integers(0, 30), st.integers(0, 200))
 COMING = st.tuples(*[st.integers(0, 2 * SLOTS_A_SECOND) for _ in TIERS])
 
 
-def pace_of(coming: dict[Tier, int]) -> Pace:
+def pace_of(coming: dict[Tier, int]) -> WaitPredictor:
     """Return the pace of a pool that gives so many slots a second, while so many come in."""
-    pace = Pace()
+    pace = WaitPredictor()
     for second in range(1, 40):
         for tier, slots in coming.items():
             pace.came_in(tier, slots)
@@ -64,15 +64,15 @@ async def test_batch_that_waits_for_what_is_kept_free_does_not_make_the_pool_loo
     now = [0.0]
     pool = Pool("dep", clock=lambda: now[0])
     pool.set_replicas({"rep_1": replica("http://r1", 1, slots=20)})
-    ends, urgent = asyncio.Event(), Ticket("a", tier="priority")
+    ends, urgent = asyncio.Event(), SlotRequest("a", tier="priority")
 
-    async def hold(ticket: Ticket, end: asyncio.Event) -> None:
-        async with pool.slot(ticket):
+    async def hold(request: SlotRequest, end: asyncio.Event) -> None:
+        async with pool.slot(request):
             await end.wait()
 
     async with pool.slot(urgent):
         pass
-    batch = [asyncio.create_task(hold(Ticket("b", tier="batch"), ends)) for _ in range(40)]
+    batch = [asyncio.create_task(hold(SlotRequest("b", tier="batch"), ends)) for _ in range(40)]
     for _ in range(100):  # one urgent request every second, beside twenty of batch that wait
         await asyncio.sleep(0)
         async with pool.slot(urgent):

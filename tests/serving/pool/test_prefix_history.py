@@ -5,7 +5,7 @@ from collections import OrderedDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.pool.prefixes import BLOCK_BYTES, BLOCKS_MAX, Blocks, Seen, blocks_of
+from serving.pool.prefix_history import BLOCK_BYTES, BLOCKS_MAX, Blocks, PrefixHistory, blocks_of
 
 CHAINS = [tuple(range(start, start + 40)) for start in (0, 100, 200)]
 CHAINS += [CHAINS[0][:10] + tuple(range(300, 320)), CHAINS[0][:25] + tuple(range(400, 415))]
@@ -45,7 +45,7 @@ def test_of_a_large_prompt_the_beginning_counts() -> None:
 def test_what_is_remembered_is_what_was_sent_last_and_bounded(
     most: int, sent: list[Blocks], asked: Blocks
 ) -> None:
-    seen, model = Seen(most), OrderedDict[int, None]()
+    seen, model = PrefixHistory(most), OrderedDict[int, None]()
     for blocks in sent:
         seen.note(blocks)
         for block in reversed(blocks):
@@ -60,7 +60,7 @@ def test_what_is_remembered_is_what_was_sent_last_and_bounded(
 
 
 def test_a_cache_that_is_gone_is_forgotten() -> None:
-    seen = Seen()
+    seen = PrefixHistory()
     seen.note(CHAINS[0])
     seen.clear()
     assert (seen.count(CHAINS[0]), len(seen)) == (0, 0)

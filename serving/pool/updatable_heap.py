@@ -9,7 +9,7 @@ Item = TypeVar("Item")
 STALE_MAX = 64
 
 
-class Ranking(Generic[Item]):
+class UpdatableHeap(Generic[Item]):
     """Knows the item of the least number; of equal ones that which got its number first."""
 
     def __init__(self) -> None:

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from serving.pool.prefixes import Blocks
-from serving.pool.replica import Replica
+from serving.pool.prefix_history import Blocks
+from serving.pool.replicas import Replica
 
 MISS_WEIGHT = 2
 """A block that is read anew takes its time, and the place of another one in the cache."""
@@ -27,52 +27,52 @@ Why = Literal["load", "affinity", "spill"]
 prompt begins; or another knew more, and had no room or too much to do."""
 
 
-class Choice(NamedTuple):
+class RouteDecision(NamedTuple):
     """A replica, why, and how many blocks of the prompt it has to read."""
 
     replica: Replica
     why: Why
-    unread: int = 0
+    prefill_backlog: int = 0
 
 
 def choose(
     replicas: Iterable[Replica],
     now: float,
-    avoid: Collection[str] = (),
+    excluded: Collection[str] = (),
     *,
-    width: int = 1,
+    sequences: int = 1,
     blocks: Blocks = (),
-) -> Choice | None:
+) -> RouteDecision | None:
     """Return a usable replica with a free slot for a prompt that begins with `blocks`, with
-    `width` of them where there is one; without, one where the share may be exceeded.
+    `sequences` of them where there is one; without, one where the share may be exceeded.
 
-    Replicas whose ids are in `avoid` are taken only when no other is usable. Where every ready
+    Replicas whose ids are in `excluded` are taken only when no other is usable. Where every ready
     replica is ejected, ejection is ignored: a doubtful answer is better than none.
     """
-    usable = _usable(replicas, now, avoid)
+    usable = _usable(replicas, now, excluded)
     free = [each for each in usable if each.has_room]
-    if width > 1:
-        enough = [each for each in free if each.free >= width]
+    if sequences > 1:
+        enough = [each for each in free if each.free >= sequences]
         free = enough or [each for each in free if each.may_exceed]
     if not free:
         return None
     if not blocks or len(usable) == 1:
-        return Choice(min(free, key=_load), "load")
-    return _soonest(usable, free, width, blocks)
+        return RouteDecision(min(free, key=_load), "load")
+    return _soonest(usable, free, sequences, blocks)
 
 
-def has_other(replicas: Iterable[Replica], now: float, avoid: Collection[str]) -> bool:
+def has_other(replicas: Iterable[Replica], now: float, excluded: Collection[str]) -> bool:
     """Tell whether a usable replica with slots is there that is none of those to avoid."""
     usable = (each for each in replicas if each.is_usable(now) and each.share)
-    return any(each.record.replica_id not in avoid for each in usable)
+    return any(each.record.replica_id not in excluded for each in usable)
 
 
-def _usable(replicas: Iterable[Replica], now: float, avoid: Collection[str]) -> list[Replica]:
+def _usable(replicas: Iterable[Replica], now: float, excluded: Collection[str]) -> list[Replica]:
     replicas = list(replicas)
     usable = [each for each in replicas if each.is_usable(now)]
     usable = usable or [each for each in replicas if each.is_ready]
-    if avoid:
-        others = [each for each in usable if each.record.replica_id not in avoid]
+    if excluded:
+        others = [each for each in usable if each.record.replica_id not in excluded]
         usable = others if any(each.share for each in others) else usable
     return usable
 
@@ -80,7 +80,7 @@ def _usable(replicas: Iterable[Replica], now: float, avoid: Collection[str]) -> 
 def _load(replica: Replica) -> tuple[float, float]:
     """Return how busy one is: the part of its slots that is taken, and of equal ones how full its
     engine says that it is."""
-    return replica.in_flight / replica.share, replica.strain
+    return replica.in_flight / replica.share, replica.engine_load
 
 
 def slots_max(replica: Replica, mean: float) -> int:
@@ -91,26 +91,30 @@ def slots_max(replica: Replica, mean: float) -> int:
 
 
 def _soonest(
-    usable: Sequence[Replica], free: Sequence[Replica], width: int, blocks: Blocks
-) -> Choice:
+    usable: Sequence[Replica], free: Sequence[Replica], sequences: int, blocks: Blocks
+) -> RouteDecision:
     """Return where a prompt is soonest read of those with room that have not too much to do; where
     all have, the least busy."""
     length = len(blocks)
     known = {each: each.seen.count(blocks) for each in usable}
     delays = {
-        each: MISS_WEIGHT * (length - known[each]) + each.unread + each.unread_elsewhere
+        each: MISS_WEIGHT * (length - known[each])
+        + each.prefill_backlog
+        + each.remote_prefill_backlog
         for each in free
     }
-    mean = (sum([each.in_flight for each in usable]) + width) / sum([one.share for one in usable])
+    mean = (sum([each.in_flight for each in usable]) + sequences) / sum(
+        [one.share for one in usable]
+    )
     taken = _first(delays, blocks[0])
-    if taken.in_flight + width > slots_max(taken, mean):
-        bounded = [each for each in free if each.in_flight + width <= slots_max(each, mean)]
+    if taken.in_flight + sequences > slots_max(taken, mean):
+        bounded = [each for each in free if each.in_flight + sequences <= slots_max(each, mean)]
         delays = {each: delays[each] for each in bounded}
         taken = _first(delays, blocks[0]) if delays else min(free, key=_load)
     count = known[taken]
     if count < max(known.values()):
-        return Choice(taken, "spill", length - count)
-    return Choice(taken, "affinity" if count else "load", length - count)
+        return RouteDecision(taken, "spill", length - count)
+    return RouteDecision(taken, "affinity" if count else "load", length - count)
 
 
 def _first(delays: Mapping[Replica, int], block: int) -> Replica:

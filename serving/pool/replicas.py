@@ -1,0 +1,323 @@
+"""A replica as the gateway uses it, what calls to it showed, and what follows from all of a
+deployment's replicas when the feed changes."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from types import TracebackType
+
+from serving.contract.prompt import TEMPLATE_TOKENS_MAX, PromptBound, growth_of
+from serving.contract.replica import ISOLATING, NO_PREFIX_CACHE, ReplicaRecord
+from serving.engine.errors import ReplicaUnreachable
+from serving.pool.prefix_history import PrefixHistory
+
+
+class FirstTokenWait:
+    """One request that waits for its first token; `with` it, by the task that works on it. Leaving
+    it raises ReplicaUnreachable where the replica was lost meanwhile."""
+
+    def __init__(self, among: set["FirstTokenWait"]) -> None:
+        self._among = among
+        self._task: asyncio.Task[object] | None = None
+        self._cancelling = 0
+        self._is_lost = False
+
+    def answered(self) -> None:
+        """A token came: what began is not begun anew."""
+        self._among.discard(self)
+
+    def lose(self) -> None:
+        """The replica is no more."""
+        self._among.discard(self)
+        if self._task is not None:
+            self._is_lost = True
+            self._task.cancel()
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("only a task can lose its replica")
+        self._task, self._cancelling = task, task.cancelling()
+        self._among.add(self)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        task, self._task = self._task, None
+        self._among.discard(self)
+        if not self._is_lost or task is None:
+            return
+        # As asyncio.timeout does: the cancellation is ours unless somebody else asked too.
+        ours = kind is not None and issubclass(kind, asyncio.CancelledError)
+        if task.uncancel() <= self._cancelling and ours:
+            raise ReplicaUnreachable("the fleet calls it failed") from None
+
+
+EJECT_AFTER_INCIDENTS = 2
+EJECT_SECONDS = 2.0
+EJECT_SECONDS_MAX = 30.0
+SLOW_SECONDS = 10.0
+SLOW_SECONDS_MAX = 300.0
+SLOW_FORGOTTEN_SECONDS = 600.0
+"""One that is found slow again only after so long is put out no longer than the first time."""
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    """`in_flight` slots are taken, of the `share` that is this gateway's; `now` is monotonic
+    seconds throughout.
+
+    An incident is one break, whatever number of requests it hits. Incidents in a row eject the
+    replica, unless all of them came with requests of one organization that fared no better
+    elsewhere: then the requests are suspected first. One that is far slower than its peers
+    (`outliers.py`) is put out too.
+    """
+
+    record: ReplicaRecord
+    share: int
+    in_flight: int = 0
+    may_exceed: bool = True
+    """Whether a request of several choices may begin where fewer slots are free."""
+    prefill_backlog: int = 0
+    """Blocks of prompts that it was given and has not answered;"""
+    remote_prefill_backlog: int = 0
+    """and those that other gateways gave it, as far as they told."""
+    engine_load: float = 0.0
+    """How full its engine is, by its own word: requests that wait in it, and the part of its KV
+    cache that is in use."""
+    incidents: int = 0
+    consecutive_failures: int = 0
+    is_at_fault: bool = False
+    """Whether something since its last success can only be the replica's own fault."""
+    ejected_until: float = 0.0
+    slow_at: float = 0.0
+    slow_until: float = 0.0
+    consecutive_slow: int = 0
+    seen: PrefixHistory = field(default_factory=PrefixHistory)
+    """What its prefix cache probably holds."""
+    unanswered: set[FirstTokenWait] = field(default_factory=set)
+    """Requests that wait for their first token."""
+    loads_since: float = 0.0
+    """When it was first told of, or began to load."""
+    _organizations: set[str] = field(default_factory=set)
+
+    @property
+    def free(self) -> int:
+        """How many slots more may be taken."""
+        return max(0, self.share - self.in_flight)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a request may begin. One of several choices begins at the first free slot where
+        it `may_exceed` the share, until as many requests have ended."""
+        return self.in_flight < self.share
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the feed says that it may be given work."""
+        return self.record.state == "ready"
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether it is not ready yet, and should be."""
+        return self.record.state in ("pending", "loading", "canary")
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether it stands for those of a deployment that sleeps."""
+        return self.record.state == "asleep"
+
+    def ready_in_seconds(self, now: float) -> float | None:
+        """Return in how many seconds it should be ready; None where nobody knows."""
+        seconds = self.record.load_seconds
+        if seconds is None or self.record.state not in ("loading", "canary"):
+            return seconds
+        return max(0.0, self.loads_since + seconds - now)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing that it was given will be answered, by the feed."""
+        return self.record.state in ("failed", "stopped")
+
+    @property
+    def on_probation(self) -> bool:
+        """Whether it was ejected and has not worked since, or not as fast as others: one request
+        at a time tries it."""
+        return self.ejected_until > 0.0 or self.slow_until > 0.0
+
+    def is_usable(self, now: float) -> bool:
+        """Whether it may be given work: ready by the feed, and not ejected by us."""
+        if not self.is_ready or now < self.ejected_until or now < self.slow_until:
+            return False
+        return not self.on_probation or self.in_flight == 0
+
+    def lose_unanswered(self) -> None:
+        """End the requests that it has not answered: another replica may."""
+        for one in list(self.unanswered):
+            one.lose()
+
+    def note_success(self) -> None:
+        """It made a token: whatever was held against it is forgotten."""
+        self.consecutive_failures, self.is_at_fault, self.ejected_until = 0, False, 0.0
+        self._organizations.clear()
+
+    def note_incident(self, organization_id: str, now: float, *, is_at_fault: bool) -> float:
+        """It broke under an organization's request; return for how many seconds it is out."""
+        self.incidents += 1
+        self.consecutive_failures += 1
+        self.is_at_fault |= is_at_fault
+        self._organizations.add(organization_id)
+        return self.eject(now)
+
+    def eject(self, now: float) -> float:
+        """Put it out if enough is held against it; return for how many seconds."""
+        repeats = self.consecutive_failures - EJECT_AFTER_INCIDENTS
+        if repeats < 0 or not (self.is_at_fault or len(self._organizations) > 1):
+            return 0.0
+        pause = min(EJECT_SECONDS_MAX, EJECT_SECONDS * 2 ** min(repeats, 10))
+        self.ejected_until = now + pause
+        return pause
+
+    def eject_slow(self, now: float) -> float:
+        """Put it out for being slow; return for how many seconds."""
+        if now - self.slow_at > SLOW_FORGOTTEN_SECONDS:
+            self.consecutive_slow = 0
+        pause = min(SLOW_SECONDS_MAX, SLOW_SECONDS * 2 ** min(self.consecutive_slow, 10))
+        self.consecutive_slow += 1
+        self.slow_at, self.slow_until = now, now + pause
+        return pause
+
+
+def all_slots(record: ReplicaRecord) -> int:
+    """Return a replica's slots: nobody else takes any."""
+    return record.slots
+
+
+def always(record: ReplicaRecord) -> bool:
+    """Return that a replica's share may be exceeded: nobody else does it."""
+    return True
+
+
+class ReplicaSet:
+    """All replicas of one deployment, as the feed states them, and what follows from them: each
+    with the slots that `share_of` says, and more for a request of several choices where
+    `may_exceed` says so. `clock` is monotonic seconds."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        share_of: Callable[[ReplicaRecord], int],
+        may_exceed: Callable[[ReplicaRecord], bool],
+    ) -> None:
+        self.replicas: dict[str, Replica] = {}
+        self.ready: list[Replica] = []
+        """Those that are ready by the feed."""
+        self.capabilities: frozenset[str] = frozenset()
+        """What every ready replica declares; where none is, those on their way, or asleep."""
+        self.is_isolating = False
+        """Whether organizations that share them learn nothing of each other by their caches."""
+        self.has_prefix_cache = True
+        """Whether a replica remembers what prompts begin with."""
+        self.prompt_bound = PromptBound()
+        self.wake_seconds = 0.0
+        self.may_sleep = False
+        self._clock = clock
+        self._share_of = share_of
+        self._may_exceed = may_exceed
+
+    @property
+    def has_ready_replica(self) -> bool:
+        """Whether any replica is ready by the feed."""
+        return bool(self.ready)
+
+    @property
+    def is_waking(self) -> bool:
+        """Whether none is ready, one is on its way or will be on demand, and requests may wait for
+        it. What sleeps can do is known from the fleet alone."""
+        is_asleep = self.may_sleep and bool(self.capabilities)
+        is_coming = self._has_coming_replica or is_asleep
+        return self.wake_seconds > 0 and is_coming and not self.has_ready_replica
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether none is ready and one is on its way, or will be on demand."""
+        return self.is_waking or (self._has_coming_replica and not self.has_ready_replica)
+
+    @property
+    def _has_coming_replica(self) -> bool:
+        return any(replica.is_coming for replica in self.replicas.values())
+
+    @property
+    def ready_in_seconds(self) -> float | None:
+        """In how many seconds the first replica should be ready, by the deployment's last start;
+        None where none is on its way, or nobody knows."""
+        if not self.is_loading:
+            return None
+        replicas, now = self.replicas.values(), self._clock()
+        meant = [one for one in replicas if one.is_coming] or [o for o in replicas if o.is_asleep]
+        known = [seconds for o in meant if (seconds := o.ready_in_seconds(now)) is not None]
+        return min(known, default=self.wake_seconds or None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests may wait here."""
+        return self.has_ready_replica or self.is_waking
+
+    def set_records(self, records: Mapping[str, ReplicaRecord]) -> None:
+        """Take in what the feed says; a replica that stays keeps its counts, and one that is lost
+        loses its unanswered requests where another may answer them."""
+        kept = {}
+        for replica_id, record in records.items():
+            share = self._share_of(record)
+            replica = self.replicas.get(replica_id) or Replica(
+                record, share, loads_since=self._clock()
+            )
+            if record.started_at != replica.record.started_at:
+                replica.seen.clear()
+                replica.loads_since = self._clock()
+            replica.record, replica.share = record, share
+            replica.may_exceed = self._may_exceed(record)
+            kept[replica_id] = replica
+        self.replicas = kept
+        self.ready = [each for each in kept.values() if each.is_ready]
+        for replica in kept.values():
+            if self.ready and replica.is_lost:
+                replica.lose_unanswered()
+        self._note_declared()
+
+    def note_shares(self) -> None:
+        """Take in what may be taken of each replica from now on."""
+        for replica in self.replicas.values():
+            replica.share = self._share_of(replica.record)
+            replica.may_exceed = self._may_exceed(replica.record)
+
+    def _note_declared(self) -> None:
+        """Work out what all replicas can do: those that are ready, or will be."""
+        meant = self.ready or [
+            each for each in self.replicas.values() if each.is_coming or each.is_asleep
+        ]
+        declared = [set(each.record.capabilities) for each in meant]
+        if declared or not self.may_sleep:
+            self.capabilities = frozenset(set.intersection(*declared)) if declared else frozenset()
+        self.is_isolating = not ISOLATING.isdisjoint(self.capabilities)
+        self.has_prefix_cache = NO_PREFIX_CACHE not in self.capabilities
+        if self.ready:
+            self.prompt_bound = _bound_of(each.record for each in self.ready)
+
+
+def _bound_of(records: Iterable[ReplicaRecord]) -> PromptBound:
+    """Return how many tokens prompts have at most on all of these."""
+    return reduce(
+        PromptBound.or_wider,
+        (
+            PromptBound(
+                growth_of(record.capabilities),
+                TEMPLATE_TOKENS_MAX if record.template_tokens is None else record.template_tokens,
+            )
+            for record in records
+        ),
+    )
