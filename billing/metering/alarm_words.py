@@ -119,15 +119,20 @@ WORDS: dict[str, Words] = {
             "Usage named a key that does not belong to its project and organization. It was not"
             " charged."
         ),
-        _("Keys cannot move between projects: suspect the gateway's state, or a forged batch."),
+        _(
+            "This is normal for keys that were created after the time to which the database was"
+            " restored. Otherwise suspect the gateway's state, or a forged batch: keys cannot move"
+            " between projects."
+        ),
         "faults",
     ),
     "unknown_price": Words(
         _("Unknown price"),
         _("Usage named a price that is unknown or was cancelled. It was not charged."),
         _(
-            "Compare the event's price with the price books. The gateway's feed may come from"
-            " another database."
+            "This is normal for prices that were published after the time to which the database"
+            " was restored. Otherwise compare the event's price with the price books: the gateway's"
+            " feed may come from another database."
         ),
         "faults",
     ),

@@ -44,6 +44,14 @@ def stuck(name):
 def quick(name):
     write(name)
 
+@app.task(name="counting")
+def counting(name):
+    return 3
+
+@app.task(name="failing")
+def failing(name):
+    raise ValueError(name)
+
 for name in worker.QUEUES:
     worker.QUEUES[name] = 1
 sys.exit(worker.main(sys.argv[2:]))
@@ -120,6 +128,23 @@ def test_what_is_stuck_is_ended_and_holds_up_no_other_queue(
     wait_until((tmp_path / "behind it").exists, seconds=300)
     assert (tmp_path / "stuck was told").exists()
     assert "Hard time limit (6s) exceeded for stuck" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.full
+@pytest.mark.integration
+def test_a_task_is_logged_if_it_did_something_or_failed(
+    redis: RedisServer, worker: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    for task in ("counting", "failing", "quick"):
+        send(redis, task, "sent", "general")
+    wait_until((tmp_path / "sent").exists, seconds=300)
+    log = tmp_path / "log"
+    wait_until(lambda: "sent" in log.read_text(), seconds=300)
+    lines = [line for line in log.read_text().splitlines() if "Task " in line]
+    assert [line.partition("Task ")[2].partition("[")[0] for line in lines] == [
+        "counting",
+        "failing",
+    ]
 
 
 @pytest.mark.full

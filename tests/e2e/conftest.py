@@ -70,6 +70,15 @@ def platforms(pytestconfig: pytest.Config) -> Iterator[Platforms]:
     platforms.end_all()
 
 
+@pytest.fixture
+def replaceable_stack() -> Iterator[Stack]:
+    """A platform of one test's own, with the simulated engine, whose servers it may replace."""
+    stack = Stack(engine="simulated", prepared=True)
+    stack.up()
+    yield stack
+    stack.remove()
+
+
 @pytest.fixture(scope="session")
 def traces() -> Iterator[Traces]:
     """Whatever the stack with real vLLM exports as traces."""

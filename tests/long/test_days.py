@@ -131,6 +131,7 @@ def test_the_pages_have_all_commands_of_an_installation(
     [
         (changes.restore_elsewhere, "penstock restore /backup/first"),
         (changes.promote_standby, "pg_ctlcluster 15 standby promote"),
+        (changes.recover_to_a_point, "pg_ctlcluster 15 main promote"),
         (changes.upgrade, "penstock upgrade"),
         (changes.roll_back, "penstock restore /backup/before-upgrade"),
     ],

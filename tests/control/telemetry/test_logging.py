@@ -6,11 +6,13 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from celery.app import trace
 from django.db import OperationalError
 
 from control.telemetry.logging import configure, logging_settings
 
 FORMATS = ["console", "json"]
+TASK = {"id": "1", "name": "outbox.deliver"}
 
 
 @pytest.fixture
@@ -71,3 +73,21 @@ def test_a_link_of_a_mail_never_lands_in_the_log(stream: io.StringIO, path: str)
     logging.getLogger("django.request").error("Internal Server Error: %s", path)
     assert "Internal Server Error: /" in stream.getvalue()
     assert "s3cret" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("stream", ["json"], indirect=True)
+@pytest.mark.parametrize(
+    ("line", "context", "is_logged"),
+    [
+        (trace.LOG_SUCCESS, {"return_value": "None", "runtime": 0.01}, False),
+        (trace.LOG_SUCCESS, {"return_value": "0", "runtime": 0.01}, False),
+        (trace.LOG_SUCCESS, {"return_value": "3", "runtime": 0.01}, True),
+        (trace.LOG_FAILURE, {"description": "raised unexpected", "exc": "ValueError()"}, True),
+        (trace.LOG_RETRY, {"exc": "Retry in 5s"}, True),
+    ],
+)
+def test_a_task_that_did_nothing_is_not_logged(
+    stream: io.StringIO, line: str, context: dict[str, object], is_logged: bool
+) -> None:
+    trace.info(line, TASK | context)
+    assert ("outbox.deliver" in stream.getvalue()) == is_logged

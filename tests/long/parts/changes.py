@@ -23,6 +23,19 @@ PAUSE = "sleep 8"
 """Between two gateways, so that the balancer sends to the first one again."""
 CLUSTERS = {"main": 5432, "restored": 5433, "standby": 5434, "earlier": 5435}
 """PostgreSQL's clusters on the host, by name, and their ports."""
+LATER_EVENTS = 200
+"""Requests that a recovery to a point in time leaves out."""
+REPLACE_FILES = (
+    "systemctl stop postgresql@15-main",
+    "mv /var/lib/postgresql/15/main /var/lib/postgresql/15/damaged",
+    "cp -a /archive/base-2026-11-28 /var/lib/postgresql/15/main",
+    "cp -an /var/lib/postgresql/15/damaged/pg_wal/0* /var/lib/postgresql/15/main/pg_wal/",
+)
+RECOVERY = "restore_command = 'cp /archive/wal/%f %p'"
+RESENT = """
+FROM metering_resent_usage WHERE lineage NOT IN (SELECT lineage FROM following_cursor);
+"""
+"""Gateways that ship to a database which the consumers of usage do not know yet."""
 SOURCES = ("billing", "infra", "platform", "serving", "web")
 LATER = "0.3.1"
 LATER_MIGRATION = """
@@ -151,6 +164,45 @@ def promote_standby(on: Installation) -> None:
     wait_for(lambda: on.sql(continued) != [["f"]], "the consumers of usage continue by themselves")
 
 
+def recover_to_a_point(on: Installation) -> None:
+    """Go back to the time before the newest requests, from a base backup and the archived log. The
+    gateways send again what is missing, and the consumers of usage go on after `rebuild-usage`."""
+    page, backup = Page("backup-and-restore"), {"base-$(date +%F)": "base-2026-11-28"}
+    settings = "/etc/postgresql/15/main/conf.d"
+    on.host.run(page.step("install -d -o postgres -g postgres -m 700 /archive /archive/wal"))
+    on.host.write(f"{settings}/archive.conf", page.settings("archive_mode = on", {}))
+    on.host.run(page.step("systemctl restart postgresql@15-main"))
+    base = "runuser -u postgres -- pg_basebackup -D /archive/base-$(date +%F) -c fast"
+    on.host.run(f"cd / && {page.step(base, backup)}")
+    ((target,),) = on.sql("SELECT clock_timestamp();")
+    ((booked,),) = on.sql("SELECT count(*) FROM metering_usage_event;")
+    later = f"SELECT count(*) > {booked} + {LATER_EVENTS} FROM metering_usage_event;"  # noqa: S608
+    wait_for(lambda: on.sql(later) != [["f"]], "usage that the recovery leaves out")
+    on.host.run(page.step(f"systemctl stop {' '.join(CONTROL_UNITS)}"))
+    for command in REPLACE_FILES:
+        on.host.run(page.step(command))
+    recovery = page.settings(RECOVERY, {"2026-11-28 14:05:00+00": target})
+    on.host.write(f"{settings}/recovery.conf", recovery)
+    signal = "/var/lib/postgresql/15/main/recovery.signal"
+    on.host.run(page.step(f"runuser -u postgres -- touch {signal}"))
+    on.host.run(page.step("systemctl start postgresql@15-main"))
+    state = "SELECT pg_get_wal_replay_pause_state(), pg_last_xact_replay_timestamp()"
+    look = page.step(f"runuser -u postgres -- psql -c '{state}'")
+    paused = "SELECT pg_get_wal_replay_pause_state() = 'paused';"
+    wait_for(lambda: on.sql(paused) != [["f"]], "the end of the recovery")
+    on.host.run(f"cd / && {look}")
+    on.host.run(page.step("pg_ctlcluster 15 main promote"))
+    on.host.run(f"rm {settings}/recovery.conf {settings}/archive.conf")  # Other clusters copy it.
+    on.host.run(f"{page.step(ENVIRONMENT)}\n{page.step('penstock upgrade')}")
+    on.host.run(page.step(f"systemctl start {' '.join(CONTROL_UNITS)}"))
+    is_finished = f"SELECT count(finished_at) = {len(GATEWAYS)} {RESENT}"
+    wait_for(lambda: on.sql(is_finished) != [["f"]], "all gateways to have finished")
+    if on.sql(f"SELECT sum(missing_count) {RESENT}") == [["0"]]:
+        raise PartFailed("nothing was missing after a recovery to a point in time")
+    rebuild = page.step("penstock billing rebuild-usage")
+    print(f"    {on.penstock(rebuild.removeprefix('penstock ')).strip()}", flush=True)
+
+
 def upgrade(on: Installation) -> None:
     """Install a later version beside the one that runs, migrate, and restart one after another."""
     page = Page("upgrade")
@@ -195,6 +247,7 @@ ROTATIONS: Mapping[str, Callable[[Installation], None]] = {
 }
 CHANGES = (
     *(Day(name, do) for name, do in ROTATIONS.items()),
+    Day("recover to a point in time", recover_to_a_point),
     Day("restore into another cluster", restore_elsewhere),
     Day("promote a standby", promote_standby),
     Day("upgrade", upgrade),

@@ -38,6 +38,7 @@ CERTIFICATE = "/usr/local/share/ca-certificates/penstock.crt"
 MAIL_PORT = 2525
 ENVIRONMENT = "set -a; . /etc/penstock/control.env; . /etc/penstock/owner.env; set +a"
 BLOCK = re.compile(r"^( *)```sh\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+SETTINGS = re.compile(r"^( *)```ini\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 
 class Page:
@@ -56,6 +57,19 @@ class Page:
         for before, after in (changes or {}).items():
             command = command.replace(before, after)
         return command
+
+    def settings(self, first: str, changes: Mapping[str, str]) -> str:
+        """Return the block of settings that begins with a line, with what an operator puts in for
+        its examples. Raises PartFailed if the page does not have it."""
+        blocks = (dedent(text) for _, text in SETTINGS.findall(self.text))
+        found = next((block for block in blocks if block.startswith(f"{first}\n")), None)
+        if found is None:
+            raise PartFailed(
+                f"docs/operate/{self.name}.md has no settings that begin with {first!r}"
+            )
+        for before, after in changes.items():
+            found = found.replace(before, after)
+        return found
 
     def script(self) -> str:
         """Return all that the page tells a reader to paste into one terminal."""
