@@ -16,6 +16,7 @@ from msgspec import Meta
 from serving.contract import SCHEMA
 from serving.contract.units import Count, Id
 
+HEADER = "Idempotency-Key"
 HOURS_KEPT = 24
 CLAIMS_MAX = 100_000
 """The most that an organization has at a time."""

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from serving.contract.records import PriceRecord
+
 MILLION = 1_000_000
 RATING = 2
 """The version of the rule: 1 rounded the sum of the meters once, 2 rounds each meter by itself."""
@@ -132,3 +134,7 @@ def _check_tokens(input_tokens: int, cached_input_tokens: int, output_tokens: in
             f"cached_input_tokens is {cached_input_tokens}; wanted at most input_tokens,"
             f" {input_tokens}"
         )
+
+
+Schedule = tuple[PriceRecord, ...]
+"""The bands that one variant costs in one tier, the base band first."""

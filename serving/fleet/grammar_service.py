@@ -12,9 +12,9 @@ import structlog
 from serving.contract.grammar import GrammarQuestion, GrammarVerdict
 from serving.contract.records import DeploymentRecord
 from serving.engine.adapter import EngineAdapter
+from serving.grammar_verdicts import GrammarVerdicts
 from serving.offload.pool import OffloadBusy, OffloadPool, OffloadTimeout, TenantSemaphore
 from serving.offload.process import WorkerDied
-from serving.verdicts import Verdicts
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +65,7 @@ class GrammarService:
         self._starting: dict[Judge, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._failed_at: dict[Judge, float] = {}
-        self._verdicts = Verdicts[Key]()
+        self._verdicts = GrammarVerdicts[Key]()
         self._asked: dict[Key, asyncio.Task[GrammarVerdict]] = {}
         """What is being judged: who asks the same meanwhile hears the same."""
 

@@ -1,7 +1,6 @@
 """`python -m serving.gateway`: the public listener, the operator's, and an orderly end."""
 
 import asyncio
-import contextlib
 import gc
 import math
 import os
@@ -9,19 +8,18 @@ import signal
 import socket
 import sqlite3
 import sys
-from collections.abc import Iterator
 
 import structlog
-import uvicorn
 import uvloop
 
 from serving import telemetry
-from serving.config import GatewayConfig
 from serving.contract.environment import ConfigError
 from serving.file_lock import FileLocked
-from serving.gateway.connections import Connections
+from serving.gateway.config import GatewayConfig
 from serving.gateway.gateway import Gateway, build
-from serving.gateway.protocol import bounded
+from serving.gateway.http.connection_limits import ConnectionLimits
+from serving.gateway.http.server import HttpServer, given, listener
+from serving.gateway.operator_api import OperatorApp
 from serving.redis_client import unsupported_version
 
 log = structlog.get_logger(__name__)
@@ -29,49 +27,9 @@ log = structlog.get_logger(__name__)
 LAST_WORDS_SECONDS = 10
 """For telling clients that their streams end here, and for booking what those took."""
 OPERATORS_CONNECTIONS_MAX = 64
-BACKLOG = 2_048
 COLLECT_EVERY = 5_000
 """New objects between two searches for cycles: each stops the loop, for as long as it finds
 something. A request leaves it nothing to find."""
-KEEPALIVE_SECONDS = 75
-"""Longer than clients keep idle connections, so that none writes into a closing one."""
-
-
-class Listener(uvicorn.Server):
-    """A server that leaves the process's signals to `serve`, which ends things in order."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture nothing."""
-        yield
-
-
-def listener(app: object, host: str, port: int, connections: Connections) -> Listener:
-    """Return a server for one ASGI application; no framework, no access log."""
-    config = uvicorn.Config(
-        app,  # type: ignore[arg-type]
-        host=host,
-        port=port,
-        http=bounded(connections),  # type: ignore[arg-type]
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        backlog=BACKLOG,
-        timeout_keep_alive=KEEPALIVE_SECONDS,
-    )
-    return Listener(config)
-
-
-def given(descriptor: int) -> socket.socket:
-    """Return the listening socket that we were handed. It stays open when we end, so that who
-    connects meanwhile waits for the next of us instead of being refused."""
-    try:
-        return socket.socket(fileno=descriptor)
-    except OSError as error:
-        raise ConfigError(f"PENSTOCK_GATEWAY_FD is {descriptor}: {error.strerror}") from error
 
 
 def relieve_collector() -> None:
@@ -87,8 +45,8 @@ async def serve(config: GatewayConfig) -> None:
     gateway = build(config)
     public = listener(gateway.app, config.host, config.port, gateway.connections)
     gateway.is_listening = lambda: public.started
-    beside = Connections(OPERATORS_CONNECTIONS_MAX, OPERATORS_CONNECTIONS_MAX)
-    operator = listener(gateway.operator_app, config.operator_host, config.operator_port, beside)
+    beside = ConnectionLimits(OPERATORS_CONNECTIONS_MAX, OPERATORS_CONNECTIONS_MAX)
+    operator = listener(OperatorApp(gateway), config.operator_host, config.operator_port, beside)
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -110,7 +68,7 @@ async def serve(config: GatewayConfig) -> None:
 
 
 async def retire(
-    gateway: Gateway, public: Listener, listening: asyncio.Task[None], config: GatewayConfig
+    gateway: Gateway, public: HttpServer, listening: asyncio.Task[None], config: GatewayConfig
 ) -> None:
     """Let balancers look elsewhere, then let streams come to their ends, then end what is left."""
     gateway.drain()

@@ -1,26 +1,35 @@
-"""Admission: the yes or no before any work, with the money for the worst case set aside."""
+"""Admission: where a request may run, and whether there is money for its worst case, before any
+work."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
-from math import ceil
+from functools import reduce
+from itertools import chain
 
 import msgspec
 
-from serving.contract.budget import BudgetKind, Period, kind_of, limited_id, period_of
-from serving.contract.money import format_dollars
+from serving.contract.price import Schedule
+from serving.contract.prompt import PromptBound
 from serving.contract.records import DeploymentRecord
 from serving.contract.units import Tier
 from serving.engine.errors import RequestRejected
+from serving.gateway.auth import Principal
 from serving.gateway.dialects.base import InferenceRequest
 from serving.gateway.dialects.validation import invalid
 from serving.gateway.directory import Directory
-from serving.gateway.errors import NoMoney, Unavailable
-from serving.gateway.grammars import GrammarCheck
-from serving.gateway.places import Place, blocks_of_prompt, bound_of, in_order
-from serving.gateway.price_list import Schedule
-from serving.gateway.principals import Principal
-from serving.pool.pool import Pool
-from serving.pool.prefix_history import Blocks
+from serving.gateway.error_mapping import (
+    model_loading,
+    model_unavailable,
+    money_held,
+    money_recalled,
+    no_money,
+    usage_unavailable,
+)
+from serving.gateway.errors import ServiceUnavailable
+from serving.gateway.grammar_check import GrammarChecker
+from serving.pool.pool import Pool, Slot
+from serving.pool.prefix_history import Blocks, blocks_of
+from serving.pool.router import choose
 from serving.pool.slot_request import USUAL, SlotRequest, TokenWeights
 from serving.usage.clock import GatewayClock
 from serving.usage.journal import Journal
@@ -33,17 +42,73 @@ from serving.usage.leases import (
     ReservationUnavailable,
 )
 
-RETRY_SECONDS = 5
-"""Where nobody knows when a model will run."""
-_OF_WHOM: dict[BudgetKind, str] = {
-    "organization": "organization's",
-    "project": "project's",
-    "key": "API key's",
-}
-_EVERY: dict[Period, str] = {"month": "monthly", "week": "weekly", "day": "daily"}
+Place = tuple[DeploymentRecord, Pool]
 
 
-class Admitted(msgspec.Struct, frozen=True):
+def blocks_of_prompt(principal: Principal, job: InferenceRequest, pools: Iterable[Pool]) -> Blocks:
+    """Return what the job's prompt begins with; nothing where there is one replica to go to, or
+    none that remembers.
+
+    The salt is one that nobody outside knows, the organization's (I7).
+    """
+    if sum(len(pool.replicas) for pool in pools if pool.has_prefix_cache) < 2:
+        return ()
+    return blocks_of(job.work.fields, principal.cache_salt + job.model.variant_id)
+
+
+def in_order(
+    places: Sequence[Place], job: InferenceRequest, blocks: Blocks = ()
+) -> tuple[Place, ...]:
+    """Return where a job goes, and then where it may go too. What a grammar is compiled for goes on
+    only where the same engine has the same weights: that is where it is looked at."""
+    home = best(places, job, blocks)
+    others = [place for place in places if place is not home]
+    if job.work.grammars is not None:
+        others = [place for place in others if _compiles_alike(place[0], home[0])]
+    return home, *others
+
+
+def slot_of(
+    places: Sequence[Place], slot_request: SlotRequest, avoid: Collection[str] = ()
+) -> Slot:
+    """Return a slot where a job goes, or where it may go too if there is one there before."""
+    (_, pool), *others = places
+    return pool.slot(slot_request, avoid, [other for _, other in others])
+
+
+def bound_of(places: Iterable[Place]) -> PromptBound:
+    """Return how many tokens a prompt has at most, wherever of these a job goes."""
+    return reduce(PromptBound.or_wider, (pool.prompt_bound for _, pool in places))
+
+
+def deployment_of(places: Sequence[Place], slot: Slot) -> DeploymentRecord:
+    """Return what a slot is held of."""
+    return next(deployment for deployment, pool in places if pool is slot.pool)
+
+
+def _compiles_alike(one: DeploymentRecord, other: DeploymentRecord) -> bool:
+    return (one.engine, one.weights) == (other.engine, other.weights)
+
+
+def best(places: Sequence[Place], job: InferenceRequest, blocks: Blocks = ()) -> Place:
+    """Return where a job goes: of the deployments with room one's own before shared ones, and of
+    several that which has the replica to take. Where none has room, the one with the shortest wait.
+    """
+    if len(places) == 1:
+        return places[0]
+    open_ = [place for place in places if place[1].has_room(job.tier, job.width)]
+    if not open_:
+        return min(places, key=lambda place: (place[1].load, place[0].dedicated_to is None))
+    among = [place for place in open_ if place[0].dedicated_to is not None] or open_
+    replicas = chain.from_iterable(pool.replicas.values() for _, pool in among)
+    choice = choose(replicas, among[0][1].now, sequences=job.width, blocks=blocks)
+    if choice is None:
+        raise RuntimeError("a pool has room, and none of its replicas")
+    deployment_id = choice.replica.record.deployment_id
+    return next(place for place in among if place[0].deployment_id == deployment_id)
+
+
+class Admission(msgspec.Struct, frozen=True):
     """Where the job goes, and after that where it may run too, by what ticket, at what prices, with
     what money held, for a prompt of how many tokens at most."""
 
@@ -60,7 +125,7 @@ class Admitted(msgspec.Struct, frozen=True):
         return self.places[0][0]
 
 
-class Admission:
+class AdmissionController:
     """Asks the directory where, and the lease_manager whether."""
 
     def __init__(
@@ -69,7 +134,7 @@ class Admission:
         lease_manager: LeaseManager,
         journal: Journal,
         clock: GatewayClock,
-        grammars: GrammarCheck,
+        grammars: GrammarChecker,
     ) -> None:
         self._directory = directory
         self._lease_manager = lease_manager
@@ -83,7 +148,7 @@ class Admission:
         job: InferenceRequest,
         now: datetime,
         is_wanted: Callable[[], bool] = lambda: True,
-    ) -> Admitted:
+    ) -> Admission:
         """Hold the worst case on every budget of the chain, of a request received at `now`. Money
         that other requests hold is waited for as long as a slot, while the answer `is_wanted`.
 
@@ -127,7 +192,7 @@ class Admission:
             rates=rates,
             blocks=blocks,
         )
-        return Admitted(
+        return Admission(
             places, slot_request, schedule, hold, input_tokens_max, principal.cache_salt
         )
 
@@ -208,75 +273,7 @@ def _may_serve(deployment: DeploymentRecord, pool: Pool) -> bool:
     return deployment.dedicated_to is not None or pool.is_isolating
 
 
-def no_money(refused: BudgetExceeded, *, cost_nanos: int) -> NoMoney:
-    """Return the error for a budget that doesn't cover a request: which, of how much, what is left
-    of it, and when it renews. It is called used up only where nothing is left."""
-    kind = kind_of(refused.budget_id) or "balance"
-    left_nanos, limit_nanos = max(refused.available_nanos, 0), refused.limit_nanos
-    if kind == "balance":
-        limit_nanos = None
-        budget, remedy = "credit balance", "Add credits under Billing."
-    else:
-        amount = "" if limit_nanos is None else f" of {format_dollars(limit_nanos)}"
-        budget = f"{_OF_WHOM[kind]} {_EVERY[period_of(refused.budget_id)]} limit{amount}"
-        remedy = f"It renews at {refused.ends_at:%Y-%m-%d %H:%M} UTC."
-    budget, cost = f"your {budget} ({refused.budget_id})", format_dollars(cost_nanos)
-    if left_nanos > 0 or refused.held_nanos:
-        held = format_dollars(refused.held_nanos)
-        beside = f", beside {held} held by requests in progress" if refused.held_nanos else ""
-        message = (
-            f"This request could cost {cost}, and {format_dollars(left_nanos)} is left of"
-            f" {budget}{beside}. {remedy}"
-        )
-    else:
-        message = f"Y{budget[1:]} is used up: this request could cost {cost}. {remedy}"
-    metadata = {
-        "scope": kind,
-        "scope_id": limited_id(refused.budget_id),
-        "measure": "nanos",
-        "limit": limit_nanos,
-        "left": left_nanos,
-        "held": refused.held_nanos,
-        "wanted": cost_nanos,
-        "resets_at": refused.ends_at,
-    }
-    return NoMoney(message, refused.code, metadata)
-
-
-def usage_unavailable() -> Unavailable:
-    """Return the error for work that could not be metered or paid for."""
-    return Unavailable("Usage cannot be recorded at the moment.", code="usage_unavailable")
-
-
-def money_recalled() -> Unavailable:
-    """Return the error for money that other gateways are giving back: a retry finds it."""
-    return Unavailable("Your budget is in use elsewhere. Please retry.", code="usage_unavailable")
-
-
-def money_held() -> Unavailable:
-    """Return the error for money that requests under way hold: a retry finds what they leave."""
-    message = "Your budget is held by your requests under way. Please retry, or lower max_tokens."
-    return Unavailable(message, code="usage_unavailable")
-
-
-def model_unavailable() -> Unavailable:
-    """Return the error for a model that runs nowhere right now."""
-    message = "The model is not running at the moment."
-    return Unavailable(message, code="model_unavailable", retry_after_seconds=RETRY_SECONDS)
-
-
-def model_loading(seconds: float | None = None) -> Unavailable:
-    """Return the error for a model whose replica is loading, and should be ready in so many
-    seconds; None: nobody knows. One that takes longer than the last time may be ready any moment.
-    """
-    message = "The model is loading."
-    if seconds is not None and seconds > 0:
-        message = f"The model is loading: it should be ready in about {ceil(seconds)} s."
-    retry_after = ceil(seconds) if seconds else RETRY_SECONDS
-    return Unavailable(message, code="model_loading", retry_after_seconds=retry_after)
-
-
-def _not_ready(loading: list[Pool]) -> Unavailable:
+def _not_ready(loading: list[Pool]) -> ServiceUnavailable:
     """Return the error where no deployment is ready, of which these load."""
     if not loading:
         return model_unavailable()

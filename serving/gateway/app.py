@@ -1,7 +1,7 @@
-"""The ASGI application: a request, read aloud."""
+"""The ASGI application: routes, error replies, and the requests under way."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -12,20 +12,18 @@ from serving.contract.client_address import Network, UnknownProxy
 from serving.contract.ids import moment_of
 from serving.contract.records import ModelRecord
 from serving.engine.request import Operation
-from serving.gateway import cross_origin, models
-from serving.gateway.addresses import nothing_at
-from serving.gateway.admission import Admission, Admitted
-from serving.gateway.auth import authenticate, check_permitted
-from serving.gateway.bodies import Bodies
+from serving.gateway import cors, models
+from serving.gateway.admission import Admission, AdmissionController
+from serving.gateway.auth import Principal, check_permitted
 from serving.gateway.conversation import (
     OPENAI,
-    ClientGone,
+    ClientDisconnected,
     Conversation,
     Receive,
     Scope,
     Send,
 )
-from serving.gateway.counting import Counter
+from serving.gateway.count_tokens import TokenCounter
 from serving.gateway.dialects.anthropic.envelope import AnthropicEnvelope
 from serving.gateway.dialects.base import (
     Dialect,
@@ -37,19 +35,39 @@ from serving.gateway.dialects.base import (
 from serving.gateway.dialects.routes import COUNTING, DIALECTS, GENERATING
 from serving.gateway.directory import Directory
 from serving.gateway.errors import ApiError, MethodNotAllowed, NotFound
-from serving.gateway.exchange import Exchange, Means
+from serving.gateway.exchange import Exchange, GatewayServices
 from serving.gateway.failed_requests import FailedRequestLog
-from serving.gateway.idempotency.once import RAW_HEADER, Once, check_taken
-from serving.gateway.idempotency.turn import Turn
-from serving.gateway.outgoing import Pending
-from serving.gateway.preparing.preparation import Preparation, body_bytes_max
-from serving.gateway.principals import Principal
-from serving.gateway.rates import Rates
+from serving.gateway.http.body_memory import BodyMemory
+from serving.gateway.http.write_buffer import WriteMemory
+from serving.gateway.idempotency.execution import IdempotentExecution
+from serving.gateway.idempotency.guard import RAW_HEADER, IdempotencyGuard, check_taken
+from serving.gateway.parse_offload import ParseOffload, body_bytes_max
+from serving.gateway.rate_limits import RateLimitEnforcer
 from serving.limits.limiter import RateReservation
 from serving.telemetry import Attributes, RequestTrace, valid_traceparent
 from serving.usage.meter import MeterRecord
 
 log = structlog.get_logger(__name__)
+
+
+BASE = "/v1"
+PATH_CHARACTERS_MAX = 200
+
+
+def nothing_at(path: str, routes: Iterable[str]) -> str:
+    """Return the message: which address, and which one was likely meant."""
+    known = ("/v1/models", *routes)
+    told = f"There is nothing at '{path[:PATH_CHARACTERS_MAX]}'."
+    meant = [route for route in known if path.endswith(route.removeprefix(BASE))]
+    if not meant:
+        return f"{told} There are {', '.join(known)}."
+    route = max(meant, key=len)
+    before = path.removesuffix(route.removeprefix(BASE))
+    fix = "'/v1' is missing: put it at the end of the base URL"
+    if before.endswith(BASE):
+        fix = f"Leave '{before.removesuffix(BASE)[:PATH_CHARACTERS_MAX]}' out of the base URL"
+    return f"{told} Did you mean '{route}'? {fix}."
+
 
 MODELS_PATH = "/v1/models/"
 HEALTH_PATH = "/health"
@@ -67,25 +85,24 @@ OPERATION_NAMES: dict[Operation, str] = {
 Answer = Callable[[Conversation], Awaitable[None]]
 
 
-class App:
+class GatewayApp:
     """What uvicorn calls. `now` is the wall clock, in UTC."""
 
     def __init__(
         self,
         directory: Directory,
-        admission: Admission,
-        means: Means,
-        preparation: Preparation,
-        once: Once,
+        admission: AdmissionController,
+        means: GatewayServices,
+        preparation: ParseOffload,
+        once: IdempotencyGuard,
         *,
-        rates: Rates,
+        rates: RateLimitEnforcer,
         failed_requests: FailedRequestLog,
-        key_peppers: Sequence[str],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         make_id: Callable[[], str],
         body_begins_seconds: float,
-        bodies: Bodies,
-        pending: Pending,
+        bodies: BodyMemory,
+        pending: WriteMemory,
         trusted_proxies: Sequence[Network] = (),
         unknown_proxy: UnknownProxy,
     ) -> None:
@@ -102,8 +119,7 @@ class App:
         self._once = once
         self._rates = rates
         self._failed_requests = failed_requests
-        self._counter = Counter(means.client, admission)
-        self._peppers = [pepper.encode() for pepper in key_peppers]
+        self._counter = TokenCounter(means.client, admission)
         self._now = now
         self._make_id = make_id
         self._body_begins_seconds = body_begins_seconds
@@ -116,11 +132,11 @@ class App:
             conversation.envelope = _envelope(conversation)
             conversation.check_headers()
             self._watch_for_proxy(conversation)
-            cross_origin.open_reply(conversation, self.directory)
+            cors.open_reply(conversation, self.directory)
             await self._route(conversation)(conversation)
         except ApiError as error:
             await self._refuse(conversation, error)
-        except ClientGone:
+        except ClientDisconnected:
             return
         except Exception:
             log.exception("request_failed", request_id=conversation.request_id)
@@ -141,7 +157,7 @@ class App:
     async def _refuse(self, conversation: Conversation, error: ApiError) -> None:
         """Tell a client that something is refused, if it is still there, and keep the reason."""
         self._failed_requests.add(conversation, error)
-        with suppress(ClientGone):
+        with suppress(ClientDisconnected):
             await conversation.refuse(error)
 
     def end_all(self) -> None:
@@ -152,8 +168,8 @@ class App:
     def _route(self, conversation: Conversation) -> Answer:
         method, path = conversation.method, conversation.path
         wanted, answer = self._find(path)
-        if cross_origin.is_preflight(conversation):
-            return lambda asked: cross_origin.answer_preflight(asked, self.directory, wanted)
+        if cors.is_preflight(conversation):
+            return lambda asked: cors.answer_preflight(asked, self.directory, wanted)
         if method not in (wanted, "HEAD" if wanted == "GET" else wanted):
             raise MethodNotAllowed(path, "GET, HEAD" if wanted == "GET" else wanted)
         return answer
@@ -172,16 +188,14 @@ class App:
         raise NotFound(nothing_at(path, tuple(DIALECTS)), code="unknown_url")
 
     def _principal(self, conversation: Conversation) -> Principal:
-        principal = authenticate(
-            self.directory,
-            self._peppers,
-            authorization=conversation.authorization,
-            client=lambda: conversation.client_address(self.trusted_proxies),
-            now=self._now(),
+        principal = self.directory.authenticator.authenticate(
+            conversation.authorization,
+            lambda: conversation.client_address(self.trusted_proxies),
+            self._now(),
         )
         conversation.principal = principal
         check_permitted(principal)
-        cross_origin.check_origin(conversation, principal.project.allowed_origins)
+        cors.check_origin(conversation, principal.project.allowed_origins)
         return principal
 
     def _looker(self, conversation: Conversation) -> Principal:
@@ -236,7 +250,7 @@ class App:
         principal: Principal,
         job: InferenceRequest,
         reserved: RateReservation | None,
-        turn: Turn | None = None,
+        turn: IdempotentExecution | None = None,
     ) -> None:
         self.means.retries.note_request(principal.organization.organization_id)
         trace = self._begin_trace(conversation, job)
@@ -262,7 +276,7 @@ class App:
         principal: Principal,
         job: InferenceRequest,
         trace: RequestTrace,
-        turn: Turn | None,
+        turn: IdempotentExecution | None,
     ) -> Exchange:
         # Nothing may disagree with the time in the event's id: its day and its budgets' periods.
         received_at = moment_of(conversation.request_id)
@@ -332,7 +346,7 @@ class App:
         conversation: Conversation,
         principal: Principal,
         job: InferenceRequest,
-        admitted: Admitted,
+        admitted: Admission,
         received_at: datetime,
     ) -> MeterRecord:
         return MeterRecord(

@@ -19,44 +19,43 @@ from serving.engine.errors import (
 from serving.engine.events import NO_TOKENS, TokenUsage
 from serving.engine.http_client import ReplicaClient, ReplicaResponse
 from serving.engine.request import EngineHttpRequest, write
-from serving.gateway.admission import Admitted
+from serving.gateway.admission import Admission, deployment_of
+from serving.gateway.cancel_scope import CancelScope
 from serving.gateway.conversation import Conversation
-from serving.gateway.counting import count_prompt
+from serving.gateway.count_tokens import count_prompt
 from serving.gateway.dialects.base import InferenceRequest
-from serving.gateway.finishing.finishing import Finishing
-from serving.gateway.interrupts import Interrupts
-from serving.gateway.places import deployment_of
 from serving.gateway.relay import Relay
+from serving.gateway.render_offload import RenderOffload
 from serving.pool.pool import Slot
 from serving.telemetry import RequestTrace
 
 ENGINE_SILENT = frozenset({"first_byte", "gap"})
 
 
-class Asked(msgspec.Struct, frozen=True):
+class AttemptContext(msgspec.Struct, frozen=True):
     """What every try at one request works with; `observe_gap` hears the time between chunks."""
 
     client: ReplicaClient
-    finishing: Finishing
+    finishing: RenderOffload
     conversation: Conversation
-    interrupts: Interrupts
+    interrupts: CancelScope
     job: InferenceRequest
-    admitted: Admitted
+    admitted: Admission
     trace: RequestTrace
     observe_gap: Callable[[float], None]
 
 
-Heard = Callable[["Try"], None]
+Heard = Callable[["ReplicaAttempt"], None]
 
 
-def _nobody(one: "Try") -> None:
+def _nobody(one: "ReplicaAttempt") -> None:
     """Hear nothing."""
 
 
-class Try:
+class ReplicaAttempt:
     """One of them; who runs it hears of it, and is not kept by it."""
 
-    def __init__(self, asked: Asked, slot: Slot) -> None:
+    def __init__(self, asked: AttemptContext, slot: Slot) -> None:
         self.slot = slot
         self.replica_id: str | None = None
         self.deployment_id = ""

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from serving.contract.client_address import Address, Network, forwarded_address
-from serving.gateway.bodies import HeldBody
-from serving.gateway.cycle import CYCLE, Cycle
+from serving.gateway.auth import Principal
 from serving.gateway.dialects.base import Envelope, Renderer
 from serving.gateway.dialects.openai.envelope import OpenAIEnvelope
 from serving.gateway.errors import (
@@ -16,18 +15,19 @@ from serving.gateway.errors import (
     BadRequest,
     Headers,
     HeadersTooLarge,
-    TooLarge,
-    UnsupportedMedia,
+    PayloadTooLarge,
+    UnsupportedMediaType,
 )
-from serving.gateway.outgoing import (
+from serving.gateway.http.body_memory import BodyReservation
+from serving.gateway.http.response import CYCLE, Cycle
+from serving.gateway.http.write_buffer import (
     PIECE_BYTES,
-    ClientStalled,
-    Outgoing,
-    Outlet,
-    Pending,
+    ClientTooSlow,
+    ResponseWriter,
+    WriteBuffer,
+    WriteMemory,
     seconds_to_take,
 )
-from serving.gateway.principals import Principal
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -46,7 +46,7 @@ def no_headers() -> Headers:
     return ()
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """The client closed the connection before its request was read, or took no more of its
     answer."""
 
@@ -54,7 +54,7 @@ class ClientGone(Exception):
 class Conversation:
     """What the client sent and what it was told so far; `request_id` is also the event's id."""
 
-    def __init__(self, scope: Scope, request_id: str, pending: Pending) -> None:
+    def __init__(self, scope: Scope, request_id: str, pending: WriteMemory) -> None:
         self.request_id = request_id
         self.started_at = time.perf_counter()
         self.status: int | None = None
@@ -81,9 +81,9 @@ class Conversation:
         self.client_request_id = self._client_label()
         # It has the scope, which is not to keep it.
         self._cycle: Cycle = scope["extensions"].pop(CYCLE)
-        self._straight = Outgoing(self._cycle, pending)
-        self._outgoing: Outlet = self._straight
-        self._held: HeldBody | None = None
+        self._straight = WriteBuffer(self._cycle, pending)
+        self._outgoing: ResponseWriter = self._straight
+        self._held: BodyReservation | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -125,7 +125,9 @@ class Conversation:
         printable = "".join(letter for letter in label if letter.isprintable())
         return printable[:LABEL_CHARACTERS_MAX] or None
 
-    async def body(self, bytes_max: int, held: HeldBody, *, first_seconds: float) -> list[bytes]:
+    async def body(
+        self, bytes_max: int, held: BodyReservation, *, first_seconds: float
+    ) -> list[bytes]:
         """Return the whole body, in pieces, which are `held` until the end.
 
         Raises UnsupportedMedia, TooLarge, Unavailable where too many bytes are held, BadRequest
@@ -136,7 +138,7 @@ class Conversation:
         length = self.header(b"content-length")
         if length.isdecimal():
             if len(length) > DIGITS_MAX or int(length) > bytes_max:
-                raise TooLarge(bytes_max)
+                raise PayloadTooLarge(bytes_max)
             held.check(int(length))
         if not self._cycle.more_body:
             return await self._rest_of_body(await self._cycle.receive(), bytes_max, held)
@@ -156,11 +158,13 @@ class Conversation:
 
     def _check_media(self) -> None:
         if self.header(b"content-encoding").strip().lower() not in ("", "identity"):
-            raise UnsupportedMedia("Compressed bodies are not accepted; send plain JSON.")
+            raise UnsupportedMediaType("Compressed bodies are not accepted; send plain JSON.")
         if self.header(b"content-type").lower().startswith("multipart/"):
-            raise UnsupportedMedia("Forms are not accepted; send plain JSON.")
+            raise UnsupportedMediaType("Forms are not accepted; send plain JSON.")
 
-    async def _rest_of_body(self, message: Any, bytes_max: int, held: HeldBody) -> list[bytes]:
+    async def _rest_of_body(
+        self, message: Any, bytes_max: int, held: BodyReservation
+    ) -> list[bytes]:
         parts = [self._part(message)]
         size = len(parts[0])
         held.grow(size)
@@ -169,14 +173,14 @@ class Conversation:
             parts.append(self._part(message))
             size += len(parts[-1])
             if size > bytes_max:
-                raise TooLarge(bytes_max)
+                raise PayloadTooLarge(bytes_max)
             held.grow(size)
         return parts
 
     @staticmethod
     def _part(message: MutableMapping[str, Any]) -> bytes:
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise ClientDisconnected
         part: bytes = message.get("body", b"")
         return part
 
@@ -193,7 +197,7 @@ class Conversation:
         """Let the client go as it likes."""
         self._cycle.watch()
 
-    def send_through(self, wrap: Callable[[Outlet], Outlet]) -> None:
+    def send_through(self, wrap: Callable[[ResponseWriter], ResponseWriter]) -> None:
         """Send the body, but for its last piece, through what `wrap` makes of the way out."""
         self._outgoing = wrap(self._outgoing)
 
@@ -221,9 +225,9 @@ class Conversation:
                 for start in range(0, len(data), PIECE_BYTES):
                     await self._outgoing.flush()
                     self._outgoing.put(data[start : start + PIECE_BYTES])
-        except (ClientStalled, TimeoutError):
+        except (ClientTooSlow, TimeoutError):
             self.cut()
-            raise ClientGone from None
+            raise ClientDisconnected from None
 
     async def finish(self, data: bytes = b"") -> None:
         """Send what is left of the body. Raises ClientGone when it is not taken."""
@@ -231,9 +235,9 @@ class Conversation:
             await self._outgoing.flush()
             if len(data) > PIECE_BYTES:
                 data = await self._straight.pour(data)
-        except ClientStalled:
+        except ClientTooSlow:
             self.cut()
-            raise ClientGone from None
+            raise ClientDisconnected from None
         self._cycle.end(data)
 
     def cut(self) -> None:

@@ -1,39 +1,265 @@
-"""What the gateway knows, by what is asked: who, for what, where it runs and what it costs."""
+"""What the gateway knows, by what is asked: which models there are, where each runs, and what it
+costs."""
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
 
+from serving.contract.price import Schedule
 from serving.contract.records import (
     ContractPriceRecord,
+    DeploymentRecord,
+    DeploymentTimeouts,
     GatewayCountRecord,
+    ModelRecord,
     PriceRecord,
     UsageTierRecord,
 )
+from serving.contract.replica import ReplicaRecord
+from serving.contract.units import WrittenTier
 from serving.feed.changes import ChangeBatch
 from serving.feed.mirror import FeedMirror, RecordTable
-from serving.gateway.offers import Offers
-from serving.gateway.price_list import PriceList
-from serving.gateway.principals import Principals
-from serving.gateway.running import Running
+from serving.gateway.auth import Authenticator
 from serving.pool.pool import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class DatedPriceSchedule:
+    """What one price book says of a variant and tier, from a moment on or until another."""
+
+    effective_at: datetime
+    ends_at: datetime | None
+    bands: Schedule
+
+    def has_ended(self, at: datetime) -> bool:
+        """Whether a contract was over by then."""
+        return self.ends_at is not None and self.ends_at <= at
+
+
+Key = tuple[str, WrittenTier, str | None]
+"""Variant, tier, and the organization whose contract it is; None for list prices."""
+
+
+class PriceList:
+    """Every published price, by what it prices and since when."""
+
+    def __init__(
+        self,
+        prices: Iterable[PriceRecord] = (),
+        contract_prices: Iterable[ContractPriceRecord] = (),
+    ) -> None:
+        self._prices: dict[Key, dict[str, PriceRecord]] = {}
+        self._listings: dict[Key, list[DatedPriceSchedule]] = {}
+        """Of the keys that were asked for since one of their prices changed."""
+        for price in (*prices, *contract_prices):
+            self.replace(None, price)
+
+    def replace(self, before: PriceRecord | None, after: PriceRecord | None) -> None:
+        """Take one price out and put another in."""
+        if before is not None:
+            key = _key(before)
+            self._prices[key].pop(before.price_id)
+            self._listings.pop(key, None)
+            if not self._prices[key]:
+                del self._prices[key]
+        if after is not None:
+            key = _key(after)
+            self._prices.setdefault(key, {})[after.price_id] = after
+            self._listings.pop(key, None)
+
+    def schedule(
+        self,
+        variant_id: str,
+        organization_id: str,
+        at: datetime,
+        tier: WrittenTier = "default",
+    ) -> Schedule | None:
+        """Return the bands in force for an organization: by its contract, else by the list.
+
+        The newest contract decides: once it has ended, list prices hold, not an older contract.
+        """
+        own = self._newest((variant_id, tier, organization_id), at)
+        if own is None or own.has_ended(at):
+            own = self._newest((variant_id, tier, None), at)
+        return None if own is None else own.bands
+
+    def _newest(self, key: Key, at: datetime) -> DatedPriceSchedule | None:
+        prices = self._prices.get(key)
+        if prices is None:
+            return None
+        dated = self._listings.get(key)
+        if dated is None:
+            dated = self._listings[key] = _listings(prices.values())
+        place = bisect_right(dated, at, key=attrgetter("effective_at"))
+        return dated[place - 1] if place else None
+
+
+def _key(price: PriceRecord) -> Key:
+    own = price.organization_id if isinstance(price, ContractPriceRecord) else None
+    return price.variant_id, price.tier, own
+
+
+def _listings(prices: Iterable[PriceRecord]) -> list[DatedPriceSchedule]:
+    """Group bands by the moment their book takes effect: one book does at a time."""
+    books: defaultdict[tuple[datetime, datetime | None], list[PriceRecord]] = defaultdict(list)
+    for price in prices:
+        ends_at = price.ends_at if isinstance(price, ContractPriceRecord) else None
+        books[price.effective_at, ends_at].append(price)
+    listings = []
+    for (effective_at, ends_at), bands in books.items():
+        bands.sort(key=attrgetter("input_tokens_min"))
+        # Without its base a schedule is not whole: the one before stays in force.
+        if bands[0].input_tokens_min == 0:
+            listings.append(DatedPriceSchedule(effective_at, ends_at, tuple(bands)))
+    return sorted(listings, key=attrgetter("effective_at"))
+
+
+class ModelCatalog:
+    """Variants by each name that they answer to."""
+
+    def __init__(self) -> None:
+        self.models = RecordTable[ModelRecord](self._changed)
+        self.request_tokens_max = 0
+        """Of all models: what bounds a body before it is known which model it names."""
+        self._names: dict[str, ModelRecord] = {}
+
+    def find(self, name: str, organization_id: str) -> ModelRecord | None:
+        """Return the variant that answers to `name` for this organization."""
+        model = self._names.get(name)
+        return model if model is not None and is_granted(model, organization_id) else None
+
+    def granted(self, organization_id: str) -> list[ModelRecord]:
+        """Return every variant granted to the organization, newest name last."""
+        granted = [model for model in self.models.all() if is_granted(model, organization_id)]
+        return sorted(granted, key=lambda model: (model.created_at, model.public_id))
+
+    def _changed(self, before: ModelRecord | None, after: ModelRecord | None) -> None:
+        for name in _names(before):
+            # It may have passed to another variant in the same breath.
+            if self._names.get(name) is before:
+                del self._names[name]
+        for name in _names(after):
+            if after is not None:
+                self._names[name] = after
+        known = (model.request_tokens_max for model in self.models.all())
+        self.request_tokens_max = max(known, default=0)
+
+
+def is_granted(model: ModelRecord, organization_id: str) -> bool:
+    """Tell whether an organization may use a model."""
+    return model.organization_ids is None or organization_id in model.organization_ids
+
+
+def _names(model: ModelRecord | None) -> tuple[str, ...]:
+    return () if model is None else (model.public_id, *model.aliases)
+
+
+class DeploymentTable:
+    """Deployments by variant, dedicated ones first, and a pool for each."""
+
+    def __init__(self, make_pool: Callable[[str], Pool]) -> None:
+        self.deployments = RecordTable[DeploymentRecord](self._deployment_changed)
+        self.replicas = RecordTable[ReplicaRecord](self._replica_changed)
+        self.pools: dict[str, Pool] = {}
+        self._make_pool = make_pool
+        self._deployments_of: dict[str, list[DeploymentRecord]] = {}
+        self._replicas_of: dict[str, dict[str, ReplicaRecord]] = {}
+        self._touched: set[str] = set()
+        """Deployments whose replicas changed since their pools heard of it."""
+
+    def deployments_of(self, variant_id: str, organization_id: str) -> list[DeploymentRecord]:
+        """Return where a variant runs for an organization: its own deployments first."""
+        return [
+            deployment
+            for deployment in self._deployments_of.get(variant_id, [])
+            if deployment.dedicated_to in (None, organization_id)
+        ]
+
+    @property
+    def longest_seconds(self) -> float:
+        """How long the longest request may last, on any deployment."""
+        known = (deployment.timeouts.total_seconds for deployment in self.deployments.all())
+        return max(known, default=DeploymentTimeouts().total_seconds)
+
+    def runs(self, variant_id: str, organization_id: str) -> bool:
+        """Tell whether a variant is meant to run for an organization, or does."""
+        return any(
+            deployment.replicas_min > 0 or self.pools[deployment.deployment_id].has_ready_replica
+            for deployment in self.deployments_of(variant_id, organization_id)
+        )
+
+    def drop_unused_pools(self) -> None:
+        """Drop each pool whose deployment is deleted, once its last replica is gone and its last
+        request has ended."""
+        for deployment_id, pool in list(self.pools.items()):
+            is_wanted = self.deployments.get(deployment_id) or self._replicas_of.get(deployment_id)
+            if not is_wanted and pool.is_idle:
+                del self.pools[deployment_id]
+
+    def tell_pools(self) -> None:
+        """Bring pools to what is known of their replicas."""
+        for deployment_id in self._touched:
+            self._add_pool(deployment_id)
+            self.pools[deployment_id].set_replicas(self._replicas_of.get(deployment_id, {}))
+        self._touched.clear()
+
+    def _add_pool(self, deployment_id: str) -> None:
+        if deployment_id not in self.pools:
+            self.pools[deployment_id] = self._make_pool(deployment_id)
+
+    def _deployment_changed(
+        self, before: DeploymentRecord | None, after: DeploymentRecord | None
+    ) -> None:
+        if before is not None:
+            listed = self._deployments_of[before.variant_id]
+            listed.remove(before)
+            if not listed:
+                del self._deployments_of[before.variant_id]
+            if after is None:
+                self.pools[before.deployment_id].retire()
+        if after is not None:
+            listed = self._deployments_of.setdefault(after.variant_id, [])
+            listed.append(after)
+            listed.sort(key=lambda deployment: deployment.dedicated_to is None)
+            self._add_pool(after.deployment_id)
+            self.pools[after.deployment_id].configure(after)
+
+    def _replica_changed(self, before: ReplicaRecord | None, after: ReplicaRecord | None) -> None:
+        if before is not None:
+            replicas = self._replicas_of[before.deployment_id]
+            del replicas[before.replica_id]
+            if not replicas:
+                del self._replicas_of[before.deployment_id]
+            self._touched.add(before.deployment_id)
+        if after is not None:
+            self._replicas_of.setdefault(after.deployment_id, {})[after.replica_id] = after
+            self._touched.add(after.deployment_id)
 
 
 class Directory:
     """Tables of control's feed and of the fleet's: a change costs what it touches."""
 
-    def __init__(self, salt_secret: str, *, make_pool: Callable[[str], Pool] = Pool) -> None:
-        self.is_whole = False
-        """Whether a key that is not here is no key: false before the first page of the feed."""
+    def __init__(
+        self,
+        salt_secret: str,
+        key_peppers: Sequence[str] = (),
+        *,
+        make_pool: Callable[[str], Pool] = Pool,
+    ) -> None:
         self._fleet_sizes = RecordTable[GatewayCountRecord]()
         self._limit_tiers = RecordTable[UsageTierRecord]()
-        self._principals = Principals(salt_secret)
-        self._offers = Offers()
-        self._running = Running(make_pool)
+        self.authenticator = Authenticator(salt_secret, key_peppers)
+        self._offers = ModelCatalog()
+        self._running = DeploymentTable(make_pool)
         self._prices = PriceList()
         self.mirror = FeedMirror(
             {
-                "organization": self._principals.organizations,
-                "project": self._principals.projects,
-                "api_key": self._principals.keys,
+                "organization": self.authenticator.organizations,
+                "project": self.authenticator.projects,
+                "api_key": self.authenticator.keys,
                 "model": self._offers.models,
                 "deployment": self._running.deployments,
                 "price": RecordTable[PriceRecord](self._prices.replace),
@@ -45,8 +271,8 @@ class Directory:
         self.replicas = FeedMirror({"replica": self._running.replicas})
         self.pools = self._running.pools
         # What is asked is answered by the part that knows.
-        self.principal = self._principals.find
-        self.is_allowed_somewhere = self._principals.is_allowed_somewhere
+        self.principal = self.authenticator.find
+        self.is_allowed_somewhere = self.authenticator.is_allowed_somewhere
         self.model = self._offers.find
         self.models = self._offers.granted
         self.deployments = self._running.deployments_of
@@ -79,8 +305,8 @@ class Directory:
         """Take in a batch of control's feed, pausing where it looks at everything."""
         yield from self.mirror.applying(batch)
         if batch.is_last:
-            self.is_whole = not batch.is_partial
-            self._principals.is_open = True
+            self.authenticator.is_complete = not batch.is_partial
+            self.authenticator.is_open = True
 
     def applying_replicas(self, batch: ChangeBatch) -> Iterator[None]:
         """Take in a batch of the fleet's feed, pausing where it looks at everything."""

@@ -1,26 +1,35 @@
 """What a client can be told besides an answer. One class carries the facts; dialects render them.
 
 ApiError
-├── BadRequest           400  the request is wrong: change it
-├── Unauthorized         401  one body for every reason
-├── Forbidden            403  the key may not do this
-├── Suspended            403  its organization is suspended; the key is good
-├── NotFound             404  no such model, or not yours: the same body; or not for this route
-├── MethodNotAllowed     405  `allow` says which
-├── TooLarge             413
-├── UnsupportedMedia     415
-├── HeadersTooLarge      431
-├── NoMoney              429  a retry is useless
-├── RateLimited          429  a limit by the minute, or on what runs at once: come back then
-├── TooManyWaiting       429  of the organization's own: come back in `retry_after_seconds`
-├── Unavailable          503  our capacity: come back in `retry_after_seconds`
-└── TimedOut             504  our deadline
+├── BadRequest             400  the request is wrong: change it
+├── Unauthorized           401  one body for every reason
+├── Forbidden              403  the key may not do this
+├── OrganizationSuspended  403  its organization is suspended; the key is good
+├── NotFound               404  no such model, or not yours: the same body; or not for this route
+├── MethodNotAllowed       405  `allow` says which
+├── PayloadTooLarge        413
+├── UnsupportedMediaType   415
+├── HeadersTooLarge        431
+├── InsufficientQuota      429  a retry is useless
+├── RateLimited            429  a limit by the minute, or on what runs at once: come back then
+├── TooManyQueuedRequests  429  of the organization's own: come back in `retry_after_seconds`
+├── ServiceUnavailable     503  our capacity: come back in `retry_after_seconds`
+├── DeadlineExceeded       504  our deadline
+├── IdempotencyConflict    409  the key is another request's, or its answer is not to be had
+└── IdempotencyStorageFull 429  of keys and their answers
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from serving.contract.idempotency import (
+    CLAIMS_MAX,
+    HEADER,
+    HOURS_KEPT,
+    KEPT_BYTES_MAX,
+    ClaimStorageFull,
+)
 from serving.contract.records import Task
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -79,7 +88,7 @@ class Forbidden(ApiError):
     kind = "permission_denied"
 
 
-class Suspended(Forbidden):
+class OrganizationSuspended(Forbidden):
     """The key is good; nothing is served to its organization until it is reinstated."""
 
     def __init__(self) -> None:
@@ -109,7 +118,7 @@ class ModelNotFound(NotFound):
         )
 
 
-class WrongTask(NotFound):
+class ModelTaskMismatch(NotFound):
     """The model is there, and not for what this route does."""
 
     def __init__(self, name: str, task: Task) -> None:
@@ -137,7 +146,7 @@ class MethodNotAllowed(ApiError):
         )
 
 
-class TooLarge(ApiError):
+class PayloadTooLarge(ApiError):
     """Too many bytes in the body."""
 
     status = 413
@@ -148,7 +157,7 @@ class TooLarge(ApiError):
         super().__init__(message, code="request_too_large")
 
 
-class UnsupportedMedia(ApiError):
+class UnsupportedMediaType(ApiError):
     """The body is compressed, or no JSON."""
 
     status = 415
@@ -168,7 +177,7 @@ class HeadersTooLarge(ApiError):
         super().__init__(message, code="headers_too_large")
 
 
-class NoMoney(ApiError):
+class InsufficientQuota(ApiError):
     """A budget in the chain doesn't cover the request; SDKs hammer unless told that a retry is
     useless."""
 
@@ -199,7 +208,7 @@ class RateLimited(ApiError):
             self.kind = "tokens"
 
 
-class TooManyWaiting(ApiError):
+class TooManyQueuedRequests(ApiError):
     """The organization's own requests fill what it may have waiting, for a model or to be read."""
 
     status = 429
@@ -213,7 +222,7 @@ class TooManyWaiting(ApiError):
         super().__init__(message, code="rate_limit_exceeded", headers=headers)
 
 
-class Unavailable(ApiError):
+class ServiceUnavailable(ApiError):
     """We lack the capacity right now."""
 
     status = 503
@@ -224,8 +233,92 @@ class Unavailable(ApiError):
         super().__init__(message, code=code, headers=[retry_after])
 
 
-class TimedOut(ApiError):
+class DeadlineExceeded(ApiError):
     """The work took longer than we allow."""
 
     status = 504
     kind = "timeout"
+
+
+USELESS = (b"x-should-retry", b"false")
+MEGABYTE = 1024 * 1024
+
+
+class IdempotencyConflict(ApiError):
+    """409: the key is another request's, or its answer is not to be had (yet)."""
+
+    status = 409
+    kind = "idempotency_error"
+
+
+class IdempotencyStorageFull(ApiError):
+    """429: the organization's room for keys is used up."""
+
+    status = 429
+    kind = "idempotency_error"
+
+
+def not_taken() -> BadRequest:
+    """Return the error where the organization has not turned idempotency keys on."""
+    message = (
+        f"The header '{HEADER}' is not taken: your organization keeps no answers. An owner or admin"
+        " can turn it on in the console under Settings; until then leave the header out."
+    )
+    return BadRequest(message, code="idempotency_not_enabled", param=HEADER)
+
+
+def other_request() -> IdempotencyConflict:
+    """Return the error for a key that came with another body, or for another route."""
+    message = (
+        f"The header '{HEADER}' names a key that came with another request within the last"
+        f" {HOURS_KEPT} hours. Use a new key for each request, and the same body with each key."
+    )
+    return IdempotencyConflict(
+        message, code="idempotency_conflict", param=HEADER, headers=[USELESS]
+    )
+
+
+def still_running() -> IdempotencyConflict:
+    """Return the error for a key that another gateway works on."""
+    message = f"The first request with this '{HEADER}' is still running. Ask again for its answer."
+    later = (b"retry-after", b"1")
+    return IdempotencyConflict(message, code="idempotency_conflict", param=HEADER, headers=[later])
+
+
+def answer_lost() -> IdempotencyConflict:
+    """Return the error for a key whose request was answered, and the answer is not here."""
+    message = (
+        f"The request with this '{HEADER}' was answered and charged, and its answer was too long"
+        " to be kept, or was erased. Use a new key to ask anew."
+    )
+    return IdempotencyConflict(
+        message, code="idempotency_answer_lost", param=HEADER, headers=[USELESS]
+    )
+
+
+def no_room(full: ClaimStorageFull) -> IdempotencyStorageFull:
+    """Return the error for an organization that keeps as much as it may."""
+    message = (
+        f"Your organization has {full.claims:,} idempotency keys with"
+        f" {full.kept_bytes / MEGABYTE:,.0f} MB of answers; {CLAIMS_MAX:,} keys and"
+        f" {KEPT_BYTES_MAX // MEGABYTE} MB at most. Each is forgotten after {HOURS_KEPT} hours."
+    )
+    later = (b"retry-after", b"600")
+    headers = [later, USELESS]
+    return IdempotencyStorageFull(
+        message, code="idempotency_storage_full", param=HEADER, headers=headers
+    )
+
+
+def unavailable() -> ServiceUnavailable:
+    """Return the error while nobody can tell whether the key was used: nothing was done."""
+    message = (
+        f"Requests with '{HEADER}' cannot be taken at the moment; nothing was done. Try again."
+    )
+    return ServiceUnavailable(message, code="idempotency_unavailable", retry_after_seconds=2)
+
+
+def came_to_nothing() -> ServiceUnavailable:
+    """Return the error for who joined an answer that broke off."""
+    message = f"The request with this '{HEADER}' that yours joined broke off. Try again."
+    return ServiceUnavailable(message, code="idempotency_unavailable")

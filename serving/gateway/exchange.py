@@ -18,21 +18,25 @@ from serving.engine.errors import (
 )
 from serving.engine.events import NO_TOKENS, TokenUsage
 from serving.engine.http_client import ReplicaClient
-from serving.gateway.admission import Admitted, usage_unavailable
-from serving.gateway.attempt import Asked, Try
+from serving.gateway.admission import Admission, slot_of
+from serving.gateway.attempt import AttemptContext, ReplicaAttempt
+from serving.gateway.cancel_scope import CancelScope, RequestCancelled
 from serving.gateway.conversation import Conversation
 from serving.gateway.dialects.base import InferenceRequest
-from serving.gateway.errors import ApiError, Headers, TimedOut, Unavailable
-from serving.gateway.finishing.finishing import Finishing
-from serving.gateway.hedge import Hedge, may_hedge
-from serving.gateway.idempotency.turn import Turn
-from serving.gateway.interrupts import Interrupted, Interrupts
-from serving.gateway.lingering import LINGER_SECONDS, Lingering
-from serving.gateway.metrics import Metrics
-from serving.gateway.no_slot import busy, no_slot
-from serving.gateway.outgoing import ClientStalled
-from serving.gateway.places import slot_of
-from serving.gateway.relay import Relay
+from serving.gateway.error_mapping import (
+    busy,
+    engine_failed,
+    gateway_restarting,
+    no_slot,
+    usage_unavailable,
+)
+from serving.gateway.errors import ApiError, DeadlineExceeded, Headers, ServiceUnavailable
+from serving.gateway.hedging import HedgedAttempt, may_hedge
+from serving.gateway.http.write_buffer import ClientTooSlow
+from serving.gateway.idempotency.execution import IdempotentExecution
+from serving.gateway.metrics import GatewayMetrics
+from serving.gateway.relay import LINGER_SECONDS, DisconnectDrain, Relay
+from serving.gateway.render_offload import RenderOffload
 from serving.limits.limiter import RateReservation
 from serving.pool.retry_budget import OrganizationRetryBudgets
 from serving.pool.slot_request import PoolError
@@ -45,16 +49,16 @@ TRIES_MAX = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class GatewayServices:
     """What every exchange of a gateway works with."""
 
     client: ReplicaClient
-    finishing: Finishing
+    finishing: RenderOffload
     journal: Journal
-    metrics: Metrics
+    metrics: GatewayMetrics
     retries: OrganizationRetryBudgets
     tracing: RequestTracing
-    lingering: Lingering
+    lingering: DisconnectDrain
 
 
 class Exchange:
@@ -62,14 +66,14 @@ class Exchange:
 
     def __init__(
         self,
-        means: Means,
+        means: GatewayServices,
         conversation: Conversation,
         *,
         job: InferenceRequest,
-        admitted: Admitted,
+        admitted: Admission,
         metered: MeterRecord,
         trace: RequestTrace,
-        turn: Turn | None = None,
+        turn: IdempotentExecution | None = None,
     ) -> None:
         self._means = means
         self._conversation = conversation
@@ -80,15 +84,15 @@ class Exchange:
         """What it took of its caller's rate limits, if anything limits it."""
         self._turn = turn
         """Of a request with an idempotency key: who keeps its answer."""
-        self._interrupts = Interrupts(admitted.deployment.timeouts.total_seconds)
-        self._asked = Asked(
+        self._interrupts = CancelScope(admitted.deployment.timeouts.total_seconds)
+        self._asked = AttemptContext(
             *(means.client, means.finishing, conversation, self._interrupts),
             *(job, admitted, trace),
             means.metrics.variants[job.model.variant_id].gap.observe,
         )
-        self._try: Try | None = None
+        self._try: ReplicaAttempt | None = None
         """The one that counts."""
-        self._tries: list[Try] = []
+        self._tries: list[ReplicaAttempt] = []
         """All that had a slot."""
         self._replica_id: str | None = None
         self._queue_seconds = 0.0
@@ -106,13 +110,15 @@ class Exchange:
             self._conversation.watch(self._client_left)
             await self._try_replicas()
             outcome = "client_cancelled" if self._interrupts.is_abandoned else "completed"
-        except Interrupted as interrupted:
+        except RequestCancelled as interrupted:
             outcome = "client_cancelled" if interrupted.reason == "client_gone" else "timed_out"
             if interrupted.reason == "gateway_ends":
-                raise _restarting() from None
+                raise gateway_restarting() from None
             if interrupted.reason != "client_gone":
-                raise TimedOut("The model took too long to answer.", code="timeout") from None
-        except ClientStalled:
+                raise DeadlineExceeded(
+                    "The model took too long to answer.", code="timeout"
+                ) from None
+        except ClientTooSlow:
             outcome = "client_cancelled"
             self._conversation.cut()
         except RequestRejected as refusal:
@@ -123,7 +129,7 @@ class Exchange:
         except ReplicaOverloaded:
             raise busy() from None
         except EngineError:
-            raise _engine_failed() from None
+            raise engine_failed() from None
         finally:
             self._unwatch()
             await self._end(outcome)
@@ -179,10 +185,10 @@ class Exchange:
         tried = [str(one.replica_id) for one in self._tries]
         slot = slot_of(admitted.places, admitted.slot_request, tried)
         if not may_hedge(slot.request, self._job.work):
-            self._try = Try(self._asked, slot)
+            self._try = ReplicaAttempt(self._asked, slot)
             await self._try.run(self._start, self._measure)
             return
-        hedge = Hedge(
+        hedge = HedgedAttempt(
             *(self._asked, slot, means.journal, self._metered, means.metrics),
             on_start=self._start,
             on_chosen=self._choose,
@@ -192,12 +198,12 @@ class Exchange:
         self._try = hedge.first
         await hedge.run()
 
-    def _start(self, one: Try) -> None:
+    def _start(self, one: ReplicaAttempt) -> None:
         self._tries.append(one)
         self._queue_seconds += one.queue_seconds
         self._choose(one)
 
-    def _choose(self, one: Try) -> None:
+    def _choose(self, one: ReplicaAttempt) -> None:
         """It is this try that counts. From here on the request leaves an event, even if this
         process dies."""
         self._try, self._replica_id = one, one.replica_id
@@ -205,7 +211,7 @@ class Exchange:
         held = self._admitted.hold.parts
         self._means.journal.open(self._metered.event_id, self._lost, held)
 
-    def _measure(self, one: Try) -> None:
+    def _measure(self, one: ReplicaAttempt) -> None:
         """The engine begins: where it says how long the prompt is, no more is held than for that,
         nor charged. What several prompts take together is not known before their end."""
         counted = one.counted()
@@ -275,20 +281,20 @@ class Exchange:
             fresh = tokens.input - tokens.cached_input
             reserved.settle(input_tokens=fresh, output_tokens=tokens.output)
 
-    async def _commit(self, event: UsageEvent, turn: Turn | None) -> None:
+    async def _commit(self, event: UsageEvent, turn: IdempotentExecution | None) -> None:
         """Make the event durable. Raises JournalUnavailable."""
         if turn is None:
             await self._means.journal.commit(event)
         else:
             await turn.complete(self._means.journal.commit(event, completes_claim=True))
 
-    async def _keep(self, turn: Turn) -> ApiError | None:
+    async def _keep(self, turn: IdempotentExecution) -> ApiError | None:
         """Have the answer kept before it is charged; return what to tell if it was not."""
         if self._relay is None:
             raise RuntimeError("nothing was relayed")
         try:
             await turn.keep(self._headers(), self._relay.tail)
-        except Unavailable as error:
+        except ServiceUnavailable as error:
             return error
         return None
 
@@ -341,12 +347,3 @@ class Exchange:
             return self._relay.headers
         cost = (b"x-penstock-cost-nanos", str(self.charged_nanos).encode())
         return [*self._relay.headers, cost]
-
-
-def _restarting() -> ApiError:
-    message = "This gateway is being restarted. Please try again."
-    return Unavailable(message, code="server_is_overloaded")
-
-
-def _engine_failed() -> ApiError:
-    return Unavailable("The model failed to answer. Please try again.", code="model_unavailable")

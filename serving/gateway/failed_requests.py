@@ -16,9 +16,9 @@ from serving.contract.failed_requests import (
     StoredCount,
 )
 from serving.contract.ids import moment_of
+from serving.gateway.auth import Principal
 from serving.gateway.conversation import Conversation
 from serving.gateway.errors import ApiError
-from serving.gateway.principals import Principal
 from serving.internal_http import InternalCallError
 from serving.usage.control_api import ControlApi
 

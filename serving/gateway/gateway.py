@@ -4,37 +4,43 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
+import msgspec
 import structlog
 
-from serving.config import GatewayConfig
 from serving.contract.client_address import UnknownProxy
+from serving.contract.feed import RECORD_OF_KIND
+from serving.contract.ids import EventIdGenerator
+from serving.contract.replica import ReplicaRecord
 from serving.engine.http_client import ReplicaClient
 from serving.engine.https_client import HttpsReplicaCall, open_session
-from serving.feed.follower import FeedSource
-from serving.gateway import descriptors, memory
-from serving.gateway.admission import Admission
-from serving.gateway.app import App
-from serving.gateway.bodies import Bodies
-from serving.gateway.connections import Connections
+from serving.feed.follower import FeedSource, Fetch
+from serving.feed.subscription import FeedSubscription
+from serving.gateway.admission import AdmissionController
+from serving.gateway.app import GatewayApp
+from serving.gateway.config import (
+    GatewayConfig,
+    connections_max,
+    memory_bounds,
+    memory_limit_bytes,
+    raise_open_files_limit,
+)
 from serving.gateway.directory import Directory
-from serving.gateway.exchange import Means
+from serving.gateway.exchange import GatewayServices
 from serving.gateway.failed_requests import FailedRequestLog
-from serving.gateway.feeds import FollowedFeed, control_feed, replica_feed
-from serving.gateway.finishing.finishing import Finishing
-from serving.gateway.gauges import add_gauges
-from serving.gateway.grammars import GrammarCheck
-from serving.gateway.idempotency.once import Once
-from serving.gateway.ids import IdMaker
-from serving.gateway.lingering import Lingering
-from serving.gateway.metrics import Metrics
-from serving.gateway.operator import OperatorApp
-from serving.gateway.outgoing import Pending
-from serving.gateway.pool_metrics import PoolMetrics
-from serving.gateway.prefix_news import PrefixNews
-from serving.gateway.preparing.preparation import Preparation
-from serving.gateway.rates import Rates
-from serving.gateway.slot_shares import DemandReporter, Shares
+from serving.gateway.grammar_check import GrammarChecker
+from serving.gateway.http.body_memory import BodyMemory
+from serving.gateway.http.connection_limits import ConnectionLimits
+from serving.gateway.http.write_buffer import WriteMemory
+from serving.gateway.idempotency.guard import IdempotencyGuard
+from serving.gateway.metrics import GatewayMetrics
+from serving.gateway.parse_offload import ParseOffload
+from serving.gateway.prefix_sync import PrefixSync
+from serving.gateway.rate_limits import RateLimitEnforcer
+from serving.gateway.relay import DisconnectDrain
+from serving.gateway.render_offload import RenderOffload
+from serving.gateway.slot_shares import DemandReporter, GrantedSlots
 from serving.internal_http import InternalCallError
 from serving.limits.limiter import RateLimiter
 from serving.limits.plans import RateLimitPlans
@@ -58,7 +64,6 @@ log = structlog.get_logger(__name__)
 LAST_SHIPMENT_SECONDS = 5.0
 LAST_REPORT_SECONDS = 1.0
 """How long a stopping gateway reports failed requests, which only people read."""
-FEW_CONNECTIONS = 1_024
 INFORMED_SECONDS_MAX = 10.0
 LEFT_FOR_NEXT_LIFE = (
     ShipmentFailed,
@@ -79,21 +84,23 @@ class Gateway:
 
     def __init__(self, config: GatewayConfig, clock: GatewayClock) -> None:
         self.clock = clock
-        self.connections = Connections(
-            descriptors.connections_max(descriptors.raise_limit()),
+        self.connections = ConnectionLimits(
+            connections_max(raise_open_files_limit()),
             config.connections_of_address_max,
         )
         self.connections.proxy_protocol_from = config.proxy_protocol_from
         self.connections.shared = config.trusted_proxies
         unknown_proxy = UnknownProxy(config.trusted_proxies, config.proxy_protocol_from)
         self.connections.unknown_proxy = unknown_proxy
-        self.metrics = Metrics()
+        self.metrics = GatewayMetrics()
         self.tracing = open_tracing(config.traces_endpoint, "penstock-gateway")
         self.session = open_session()
         self.client = ReplicaClient(partial(HttpsReplicaCall, self.session))
         self.pressure = LoadShedder(ALL_TOKENS_MAX)
-        self.directory = Directory(config.salt_secret, make_pool=self._make_pool)
-        self.shares = Shares(self.directory.live_gateway_count)
+        self.directory = Directory(
+            config.salt_secret, config.key_peppers, make_pool=self._make_pool
+        )
+        self.shares = GrantedSlots(self.directory.live_gateway_count)
         self.journal = Journal(config.directory / JOURNAL, now=clock.time)
         leave_credential(config.directory, config.credential)
         self.demand = DemandReporter(
@@ -133,10 +140,10 @@ class Gateway:
             else None
         )
         self.control_feed, self.replica_feed = self._feeds(config)
-        self.preparation = Preparation()
-        self.finishing = Finishing()
-        self.grammars = GrammarCheck(self.session, config.fleet_url, config.credential)
-        self.lingering = Lingering()
+        self.preparation = ParseOffload()
+        self.finishing = RenderOffload()
+        self.grammars = GrammarChecker(self.session, config.fleet_url, config.credential)
+        self.lingering = DisconnectDrain()
         self.claims = IdempotencyClaims(self.api, self.journal)
         window = (
             NoCounterStore() if config.redis_url is None else RedisCounterStore(config.redis_url)
@@ -144,25 +151,24 @@ class Gateway:
         self.limiter = RateLimiter(window, self.live_gateway_count, self.metrics.rate_limited)
         self.presence = HeartbeatSender(self.api, self.journal.gateway_id)
         self.failed_requests = FailedRequestLog(self.api, self.journal.gateway_id)
-        self.prefix_news = PrefixNews(
+        self.prefix_news = PrefixSync(
             config.redis_url, self.journal.gateway_id, lambda: self.directory.pools
         )
-        self.memory_limit_bytes = memory.limit_bytes()
+        self.memory_limit_bytes = memory_limit_bytes()
         self.app = self._make_app(config)
-        self.operator_app = OperatorApp(self.metrics.registry, self.why_not_ready, self.remarks)
         self.is_listening: Callable[[], bool] = lambda: True
         """Whether clients can connect; whoever listens for it says so."""
-        self._is_draining = False
+        self.is_draining = False
         self._tasks: list[asyncio.Task[None]] = []
-        self.metrics.registry.register(PoolMetrics(lambda: self.directory.pools))
-        add_gauges(self)
 
-    def _make_app(self, config: GatewayConfig) -> App:
-        clock, may_hold = self.clock, memory.bounds(self.memory_limit_bytes)
-        return App(
+    def _make_app(self, config: GatewayConfig) -> GatewayApp:
+        clock, may_hold = self.clock, memory_bounds(self.memory_limit_bytes)
+        return GatewayApp(
             self.directory,
-            Admission(self.directory, self.lease_manager, self.journal, clock, self.grammars),
-            Means(
+            AdmissionController(
+                self.directory, self.lease_manager, self.journal, clock, self.grammars
+            ),
+            GatewayServices(
                 self.client,
                 self.finishing,
                 self.journal,
@@ -172,7 +178,7 @@ class Gateway:
                 self.lingering,
             ),
             self.preparation,
-            Once(
+            IdempotencyGuard(
                 self.claims,
                 self.metrics.keyed,
                 gateway_id=self.journal.gateway_id,
@@ -180,14 +186,15 @@ class Gateway:
                 pepper=config.key_peppers[-1],
                 copies_bytes_max=may_hold.copies,
             ),
-            rates=Rates(self.limiter, RateLimitPlans(self.directory.limit_tier), clock.now),
+            rates=RateLimitEnforcer(
+                self.limiter, RateLimitPlans(self.directory.limit_tier), clock.now
+            ),
             failed_requests=self.failed_requests,
-            key_peppers=config.key_peppers,
             now=clock.now,
-            make_id=IdMaker(clock.time),
+            make_id=EventIdGenerator(clock.time),
             body_begins_seconds=config.body_begins_seconds,
-            bodies=Bodies(may_hold.bodies),
-            pending=Pending(may_hold.pending),
+            bodies=BodyMemory(may_hold.bodies),
+            pending=WriteMemory(may_hold.pending),
             trusted_proxies=config.trusted_proxies,
             unknown_proxy=self.connections.unknown_proxy,
         )
@@ -202,7 +209,7 @@ class Gateway:
             all_pressure=self.pressure,
         )
 
-    def _feeds(self, config: GatewayConfig) -> tuple[FollowedFeed, FollowedFeed]:
+    def _feeds(self, config: GatewayConfig) -> tuple[FeedSubscription, FeedSubscription]:
         credential, folder = config.credential, config.directory
         feed_url = f"{config.control_url}/internal/v1/feed"
         control = FeedSource(self.session, feed_url, credential)
@@ -217,34 +224,9 @@ class Gateway:
         control was away, control of those that the fleet cannot hear."""
         return max(self.directory.live_gateway_count(), self.shares.live_gateway_count)
 
-    def why_not_ready(self) -> str:
-        """Return what keeps this gateway from taking new clients, or nothing."""
-        if self._is_draining:
-            return "draining"
-        if dead := [task.get_name() for task in self._tasks if _has_died(task)]:
-            return f"background task ended: {', '.join(dead)}"
-        if not self.is_listening():
-            return "not listening yet"
-        if not self.control_feed.is_fresh:
-            return "no contact with control"
-        if self.poll.has_never_been_answered:
-            return "billing grants no leases"
-        return "" if self.journal.healthy else "journal unavailable"
-
-    def remarks(self) -> list[str]:
-        """Return what an operator should know though it goes on."""
-        remarks = [str(damage) for damage in self.journal.damages]
-        if self.control_feed.keeper.failures:
-            remarks.append("the state of control's feed cannot be saved")
-        if (remark := self.limiter.remark) is not None:
-            remarks.append(remark)
-        if self.clock.is_set_by_control:
-            skew = f"{self.clock.skew_seconds:+.0f} s"
-            remarks.append(f"this host's clock is {skew} off; control's time is taken")
-        if self.connections.most < FEW_CONNECTIONS:
-            room = f"only {self.connections.most} clients may be connected"
-            remarks.append(f"{room}: raise the limit of open files (ulimit -Hn)")
-        return remarks
+    def ended_tasks(self) -> list[str]:
+        """Return the background tasks that ended, which none should."""
+        return [task.get_name() for task in self._tasks if _has_died(task)]
 
     async def load(self) -> None:
         """Take in what both feeds had said when this gateway last ran: to be done before `start`,
@@ -268,7 +250,7 @@ class Gateway:
 
     def drain(self) -> None:
         """Say no to the balancer, and let each answer be its connection's last."""
-        self._is_draining = True
+        self.is_draining = True
         self.connections.is_retiring = True
 
     async def stop(self) -> None:
@@ -351,3 +333,18 @@ def _report(task: asyncio.Task[None]) -> None:
     if _has_died(task):
         error = None if task.cancelled() else task.exception()
         log.error("background_task_died", task=task.get_name(), exc_info=error)
+
+
+REPLICA_KINDS: dict[str, type[msgspec.Struct]] = {"replica": ReplicaRecord}
+
+
+def control_feed(fetch: Fetch, path: Path, directory: Directory) -> FeedSubscription:
+    """Return the feed of keys, models, prices and deployments."""
+    return FeedSubscription(fetch, RECORD_OF_KIND, path, directory.mirror, directory.applying)
+
+
+def replica_feed(fetch: Fetch, path: Path, directory: Directory) -> FeedSubscription:
+    """Return the feed of live replicas."""
+    return FeedSubscription(
+        fetch, REPLICA_KINDS, path, directory.replicas, directory.applying_replicas
+    )

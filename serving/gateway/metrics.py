@@ -102,7 +102,7 @@ class Histogram:
         ]
 
 
-class VariantCounts:
+class VariantMetrics:
     """What is counted of one variant; input is the part that was not cached."""
 
     def __init__(self) -> None:
@@ -116,13 +116,13 @@ class VariantCounts:
         self.total = Histogram(TOTAL_BUCKETS)
 
 
-class Metrics(Collector):
+class GatewayMetrics(Collector):
     """One registry per gateway; `responses` are by status, `endings` by endpoint and outcome."""
 
     def __init__(self) -> None:
         self.responses: Counter[int | None] = Counter()
         self.endings: Counter[tuple[str, str]] = Counter()
-        self.variants: defaultdict[str, VariantCounts] = defaultdict(VariantCounts)
+        self.variants: defaultdict[str, VariantMetrics] = defaultdict(VariantMetrics)
         self.waits: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(QUEUE_BUCKETS))
         """For a slot, by tier."""
         self.keyed: Counter[str] = Counter()
@@ -225,7 +225,7 @@ class Metrics(Collector):
             yield (variant, "cached_input"), counts.cached_input_tokens
             yield (variant, "output"), counts.output_tokens
 
-    def _times(self, name: str, text: str, of: Callable[[VariantCounts], Histogram]) -> Metric:
+    def _times(self, name: str, text: str, of: Callable[[VariantMetrics], Histogram]) -> Metric:
         return _histograms(
             name,
             text,

@@ -1,10 +1,9 @@
 """`GET /v1/models` and `/v1/models/{id}`: what the key's organization may name."""
 
 from serving.contract.records import ModelRecord, Task
-from serving.gateway.auth import may_use
+from serving.gateway.auth import Principal, may_use
 from serving.gateway.directory import Directory
-from serving.gateway.errors import ModelNotFound, WrongTask
-from serving.gateway.principals import Principal
+from serving.gateway.errors import ModelNotFound, ModelTaskMismatch
 
 
 def find(directory: Directory, principal: Principal, name: str) -> ModelRecord:
@@ -22,7 +21,7 @@ def find_for(task: Task, directory: Directory, principal: Principal, name: str) 
     """
     model = find(directory, principal, name)
     if model.task != task:
-        raise WrongTask(name, model.task)
+        raise ModelTaskMismatch(name, model.task)
     return model
 
 

@@ -1,17 +1,52 @@
-"""The relay: an engine's bytes in, the client's out, with tokens and times noted on the way."""
+"""The relay: an engine's bytes in, the client's out, with tokens and times noted on the way.
+
+Where the client hangs up just before the first token, with which an engine says what a prompt
+took, the call goes on for a moment to learn it.
+"""
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from serving.engine.errors import InvalidEngineResponse
 from serving.engine.events import EngineEvent, TokenUsage
 from serving.engine.http_client import ReplicaResponse
 from serving.engine.response_parser import ANSWER_BYTES_MAX, ResponseParser
+from serving.gateway.cancel_scope import CancelScope
 from serving.gateway.conversation import Conversation
 from serving.gateway.dialects.base import Renderer
-from serving.gateway.finishing.finishing import Finished, Finishing
-from serving.gateway.interrupts import Interrupts
+from serving.gateway.render_offload import RenderedBody, RenderOffload
+
+LINGER_SECONDS = 5.0
+LINGERING_MAX = 32
+"""Of one organization. Such requests keep their slots, as if their clients had stayed."""
+
+
+class DisconnectDrain:
+    """How many requests of each organization nobody waits for."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def total(self) -> int:
+        """Of all organizations."""
+        return self._counts.total()
+
+    def enter(self, organization_id: str) -> bool:
+        """Count one more, unless there are too many."""
+        if self._counts[organization_id] >= LINGERING_MAX:
+            return False
+        self._counts[organization_id] += 1
+        return True
+
+    def leave(self, organization_id: str) -> None:
+        """End what `enter` began."""
+        self._counts[organization_id] -= 1
+        if not self._counts[organization_id]:
+            del self._counts[organization_id]
+
 
 LONG_BYTES = 1024 * 1024
 """Of an answer whose end is made beside the loop: joining so much takes milliseconds."""
@@ -25,10 +60,10 @@ class Relay:
         reading: ResponseParser,
         rendering: Renderer,
         conversation: Conversation,
-        interrupts: Interrupts,
+        interrupts: CancelScope,
         *,
         organization_id: str,
-        finishing: Finishing,
+        finishing: RenderOffload,
         here_bytes_max: int,
         gap_seconds: float,
         observe_gap: Callable[[float], None],
@@ -43,7 +78,7 @@ class Relay:
         self._organization_id = organization_id
         self._finishing = finishing
         self._here_bytes_max = here_bytes_max
-        self._finished: Finished | None = None
+        self._finished: RenderedBody | None = None
         """Of a long answer that is told whole."""
         self._gap_seconds = gap_seconds
         self._observe_gap = observe_gap

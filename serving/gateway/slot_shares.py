@@ -36,7 +36,7 @@ ASK_SECONDS = 1.0
 LEAVE_SECONDS = 0.5
 
 
-class Shares:
+class GrantedSlots:
     """What the fleet granted; `of` is what pools go by. `gateways` tells how many there are, as
     control knows."""
 
@@ -82,7 +82,7 @@ class DemandReporter:
         credential: str,
         *,
         gateway_id: str,
-        shares: Shares,
+        shares: GrantedSlots,
         pools: Callable[[], Mapping[str, Pool]],
         report_seconds: float,
     ) -> None:

@@ -121,6 +121,8 @@ class TenantSemaphore:
             self._took.popitem(last=False)
 
 
+WORKER = "serving.offload.worker"
+"""The module of a worker that is named by its function."""
 START_WAIT_SECONDS = 15.0
 """For which a job waits for a process to start."""
 
@@ -218,5 +220,5 @@ class OffloadPool:
             return
         if not is_sound:
             self.lost_count += 1
-            log.warning("aside_lost", module=self._module[0])
+            log.warning("worker_lost", module=" ".join(self._module))
         await process.kill()

@@ -68,7 +68,7 @@ class WorkerProcess:
         try:
             ours, child = await _connected(module)
         except OSError as error:
-            log.error("aside_not_started", module=module[0], error=str(error))
+            log.error("worker_not_started", module=" ".join(module), error=str(error))
             raise WorkerDied from error
         process = cls(child, *await asyncio.open_connection(sock=ours, limit=PIECE_BYTES))
         try:

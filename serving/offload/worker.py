@@ -1,10 +1,12 @@
-"""The inside of a process beside the loop: answers one message after another."""
+"""`python -m serving.offload.worker MODULE:FUNCTION`: the inside of a worker process, which answers
+one message after another. The function calls `serve`."""
 
 import resource
 import signal
 import socket
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from serving.offload.process import HEAD_BYTES, lengths, pack, unpack
@@ -40,9 +42,19 @@ def serve(answer: Answer, *, seconds_max: float, memory_bytes: int) -> None:
         return
     except Exception as error:
         # Its words may hold what a client wrote.
-        sys.exit(f"aside: {type(error).__name__}")
+        sys.exit(f"worker: {type(error).__name__}")
 
 
 def _tell(line: socket.socket, message: Any, payload: bytes) -> None:
     line.sendall(pack(message, len(payload)))
     line.sendall(payload)
+
+
+def main() -> None:
+    """Run the function by the name of its module, by which its messages are pickled too."""
+    module, _, function = sys.argv[1].partition(":")
+    getattr(import_module(module), function)()
+
+
+if __name__ == "__main__":
+    main()

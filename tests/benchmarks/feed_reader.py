@@ -18,11 +18,11 @@ import typer
 import uvloop
 
 from serving import telemetry
-from serving.config import GatewayConfig
 from serving.contract.codec import encode
 from serving.contract.feed import DELETED, RECORD_OF_KIND, FeedChange, FeedPage
 from serving.feed.changes import parts
 from serving.gateway.__main__ import relieve_collector
+from serving.gateway.config import GatewayConfig
 from serving.gateway.directory import Directory
 from serving.gateway.gateway import build
 from tests.benchmarks.published import digest_of, key_of, organization_of, project_of
@@ -78,7 +78,7 @@ async def measure(config: GatewayConfig, keys: int) -> Measured:
     await gateway.load()
     loaded_seconds = time.monotonic() - began
     gateway.start()
-    await _until(lambda: gateway.directory.is_whole)
+    await _until(lambda: gateway.directory.authenticator.is_complete)
     serving_seconds = time.monotonic() - began
     feed = gateway.control_feed
     await _until(lambda: feed.keeper.saved_version == feed.mirror.version)

@@ -16,9 +16,9 @@ from control.config import ControlConfig
 from control.management.production import flaws
 from infra import cli, production
 from infra.production import Choices, LocalError, Secrets, configuration, write_files
-from serving.config import GatewayConfig
 from serving.contract.credential import ServiceIdentity, callers_of
 from serving.fleet.config import read_config as read_fleet_config
+from serving.gateway.config import GatewayConfig
 from tests.fixtures.redis_server import running_redis
 
 pytestmark = pytest.mark.unit

@@ -27,9 +27,9 @@ import structlog
 
 import serving
 from serving.engine import http_client
-from serving.gateway import interrupts
-from serving.gateway.__main__ import listener
+from serving.gateway import cancel_scope
 from serving.gateway.gateway import build
+from serving.gateway.http.server import listener
 from serving.usage import journal_writer
 from tests.fixtures import catalog
 from tests.fixtures.fake_control import FakeControl
@@ -50,7 +50,7 @@ HEAD = (
 LONG_SECONDS = 3_600.0
 TIMERS = (
     (journal_writer, "BEHIND_SECONDS"),
-    (interrupts, "LOOK_SECONDS"),
+    (cancel_scope, "LOOK_SECONDS"),
     (http_client, "IDLE_SECONDS"),
 )
 """Waits that end within a request on a slow machine only, and then cause calls."""

@@ -30,7 +30,7 @@ class StreamSink(Protocol):
 
 
 class SimulatedResponse:
-    """Carries a run to its client; an `Outlet` of the engine."""
+    """Carries a run to its client; an `ResponseWriter` of the engine."""
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from serving.contract.price import worst_case_nanos
+from serving.contract.price import Schedule, worst_case_nanos
 from serving.contract.prompt import PromptBound, PromptBytes
 from serving.contract.records import ModelRecord, Task
 from serving.contract.units import Tier
@@ -13,7 +13,6 @@ from serving.engine.errors import RequestRejected
 from serving.engine.events import EngineEvent, TokenUsage
 from serving.engine.request import EngineRequest
 from serving.gateway.errors import ApiError, Headers
-from serving.gateway.price_list import Schedule
 from serving.limits.gcra import LimitStatus
 
 HERE_BYTES_MAX = 256 * 1024

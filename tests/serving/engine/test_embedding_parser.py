@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.contract.ids import EventIdGenerator
 from serving.engine.adapter import EMBEDS
 from serving.engine.embedding_parser import EmbeddingParser, vector_of
 from serving.engine.errors import InvalidEngineResponse
 from serving.engine.events import EngineEvent, TokenUsage
 from serving.engine.request import EngineRequest, write
-from serving.gateway.ids import IdMaker
 
 SINGLE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 VECTORS = st.lists(st.lists(SINGLE, min_size=1, max_size=6), min_size=1, max_size=5)
@@ -134,7 +134,7 @@ def due_ms(texts: int, arrived_ms: int) -> int:
         served_name="var_1",
         capabilities=(*EMBEDS, "no_prefix_cache"),
         cache_salt="salt",
-        request_id=IdMaker(lambda: arrived_ms / 1_000)(),
+        request_id=EventIdGenerator(lambda: arrived_ms / 1_000)(),
     )
     body = json.loads(b"".join(request.body))
     assert set(body) == {"input", "model", "encoding_format", "priority"}

@@ -16,7 +16,7 @@ from serving.contract.records import (
 from serving.feed.changes import ChangeBatch, RecordChange, RejectedChange
 from serving.feed.mirror import FeedMirror, FeedTable, RecordTable
 from serving.feed.packed_table import PackedTable, RecordPacker
-from serving.gateway.keys import Keys
+from serving.gateway.auth import ApiKeyTable
 from tests.fixtures import catalog
 
 A = catalog.tenant("a")
@@ -106,7 +106,7 @@ def key(name: str, digest: str) -> object:
 
 
 def test_a_key_is_found_by_its_last_digest_alone() -> None:
-    keys = Keys(lambda digest: None)
+    keys = ApiKeyTable(lambda digest: None)
     keys.take("key_a", key("a", "1"))
     keys.take("key_a", key("a", "2"))
     assert keys.find("1" * 64) is None
@@ -117,7 +117,7 @@ def test_a_key_is_found_by_its_last_digest_alone() -> None:
 
 
 def test_a_digest_that_passed_to_another_key_outlives_the_first() -> None:
-    keys = Keys(lambda digest: None)
+    keys = ApiKeyTable(lambda digest: None)
     keys.take("key_a", key("a", "1"))
     keys.take("key_b", key("b", "1"))
     keys.take("key_a", None)
@@ -126,7 +126,7 @@ def test_a_digest_that_passed_to_another_key_outlives_the_first() -> None:
 
 def test_whoever_remembers_a_key_hears_before_it_changes() -> None:
     calls, hear = heard()
-    keys = Keys(hear)
+    keys = ApiKeyTable(hear)
     keys.take("key_a", key("a", "1"))
     keys.take("key_a", key("a", "2"))
     keys.take("key_a", None)
@@ -134,7 +134,7 @@ def test_whoever_remembers_a_key_hears_before_it_changes() -> None:
 
 
 def test_keys_that_a_snapshot_does_not_tell_are_gone() -> None:
-    keys = Keys(lambda digest: None)
+    keys = ApiKeyTable(lambda digest: None)
     for name, digest in (("a", "1"), ("b", "2"), ("c", "3")):
         keys.take(f"key_{name}", key(name, digest))
     keys.begin()
@@ -156,7 +156,7 @@ def rotated(*old: str, **fields: object) -> ApiKeyRecord:
 
 
 def test_an_old_secret_opens_its_key_until_it_ends() -> None:
-    keys = Keys(lambda digest: None)
+    keys = ApiKeyTable(lambda digest: None)
     keys.take("key_a", key("a", "1"))
     keys.take("key_a", rotated("1", "2"))
     known = [keys.find(digest * 64) for digest in "129"]
@@ -170,7 +170,7 @@ def test_an_old_secret_opens_its_key_until_it_ends() -> None:
 
 def test_old_secrets_go_when_they_are_told_no_more() -> None:
     calls, hear = heard()
-    keys = Keys(hear)
+    keys = ApiKeyTable(hear)
     keys.take("key_a", rotated("1", "2"))
     keys.take("key_a", rotated("2"))
     assert [bool(keys.find(digest * 64)) for digest in "129"] == [False, True, True]

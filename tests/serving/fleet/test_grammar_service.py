@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from serving import verdicts
+from serving import grammar_verdicts
 from serving.contract.codec import decode, encode
 from serving.contract.credential import ServiceAuthenticator, ServiceIdentity, issue
 from serving.contract.grammar import GrammarQuestion, GrammarVerdict
@@ -173,7 +173,7 @@ async def test_a_verdict_is_an_organizations_own_and_kept(monkeypatch: pytest.Mo
 
 
 async def test_verdicts_are_kept_in_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdicts, "VERDICTS_MAX", 3)
+    monkeypatch.setattr(grammar_verdicts, "VERDICTS_MAX", 3)
     async with warm() as made:
         for number in range(6):
             await made.judge(question(str(number)), deployment())

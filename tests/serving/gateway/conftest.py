@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.gateway import counting, exchange
-from serving.gateway.preparing import preparation
+from serving.gateway import count_tokens, exchange, parse_offload
 from serving.offload import pool
 from serving.usage import claims, leases
 from tests.fixtures.gateway import Stack, running_stack
@@ -23,9 +22,9 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "KEEP_TRY_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(claims, "KEEP_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(exchange, "LINGER_SECONDS", PATIENCE_SECONDS)
-    monkeypatch.setattr(counting, "COUNT_SECONDS", PATIENCE_SECONDS)
-    monkeypatch.setattr(preparation, "SECONDS_MAX", PATIENCE_SECONDS)
-    monkeypatch.setattr(preparation, "WAIT_SECONDS_MAX", PATIENCE_SECONDS)
+    monkeypatch.setattr(count_tokens, "COUNT_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(parse_offload, "SECONDS_MAX", PATIENCE_SECONDS)
+    monkeypatch.setattr(parse_offload, "WAIT_SECONDS_MAX", PATIENCE_SECONDS)
     monkeypatch.setattr(pool, "START_WAIT_SECONDS", PATIENCE_SECONDS)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from serving.gateway import protocol
+from serving.gateway.http import connection
 from tests.fixtures import catalog
 from tests.fixtures.gateway import Stack, running_stack
 from tests.fixtures.raw_http import RawClient
@@ -71,7 +71,7 @@ async def test_a_balancer_that_speaks_the_proxy_protocol_says_whose_connection_i
 async def test_a_proxy_header_that_does_not_end_is_not_waited_for(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "PROXY_HEADER_SECONDS", 0.05)
+    monkeypatch.setattr(connection, "PROXY_HEADER_SECONDS", 0.05)
     stack.gateway.connections.proxy_protocol_from = HERE
     async with RawClient(stack.url) as client:
         await client.send(FROM_192_0_2_7[:9])

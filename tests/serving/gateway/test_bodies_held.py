@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.gateway.bodies import Bodies, HeldBody
-from serving.gateway.errors import Unavailable
+from serving.gateway.errors import ServiceUnavailable
+from serving.gateway.http.body_memory import BodyMemory, BodyReservation
 from tests.fixtures.gateway import MESSAGES, running_stack
 from tests.fixtures.raw_http import RawClient
 from tests.fixtures.waiting import eventually
@@ -21,7 +21,7 @@ CHAT = "/v1/chat/completions"
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 400), st.booleans()), max_size=60))
 def test_never_too_much_and_a_newcomer_finds_room(deeds: list[tuple[str, int, bool]]) -> None:
-    bodies, held = Bodies(1_000), list[tuple[str, int, HeldBody]]()
+    bodies, held = BodyMemory(1_000), list[tuple[str, int, BodyReservation]]()
     for who, size, ends in deeds:
         body = bodies.hold(who, 1)
         of = Counter[str]()
@@ -32,7 +32,7 @@ def test_never_too_much_and_a_newcomer_finds_room(deeds: list[tuple[str, int, bo
             body.grow(size)
             held.append((who, size, body))
         else:
-            with pytest.raises(Unavailable):
+            with pytest.raises(ServiceUnavailable):
                 body.grow(size)
         if ends and held:
             held.pop(0)[2].release()
@@ -45,16 +45,16 @@ def test_never_too_much_and_a_newcomer_finds_room(deeds: list[tuple[str, int, bo
 
 
 def test_weight_counts() -> None:
-    bodies = Bodies(900)
+    bodies = BodyMemory(900)
     bodies.hold("heavy", 2).grow(600)
-    with pytest.raises(Unavailable):
+    with pytest.raises(ServiceUnavailable):
         bodies.hold("heavy", 2).grow(1)
     bodies.hold("light", 1).grow(150)
 
 
 async def test_a_body_that_finds_no_room_is_refused_and_others_are_served(tmp_path: Path) -> None:
     async with running_stack(tmp_path) as stack, AsyncExitStack() as held:
-        stack.gateway.app.bodies = Bodies(200_000)
+        stack.gateway.app.bodies = BodyMemory(200_000)
         key = f"authorization: Bearer {stack.tenant.secret}".encode()
         head = b"POST %b HTTP/1.1\r\nhost: x\r\n%b\r\n" % (CHAT.encode(), key)
         slow = await held.enter_async_context(RawClient(stack.url))

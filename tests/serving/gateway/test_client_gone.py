@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.gateway.conversation import ClientGone, Conversation
+from serving.gateway.conversation import ClientDisconnected, Conversation
 from tests.fixtures.gateway import MESSAGES, Stack
 from tests.fixtures.raw_http import RawClient, request
 from tests.fixtures.waiting import eventually
@@ -22,7 +22,7 @@ async def test_who_is_gone_when_it_is_refused_is_no_error_of_ours(
     async def leave(self: Conversation, _: Any) -> None:
         refused.set()
         self.cut()
-        raise ClientGone
+        raise ClientDisconnected
 
     monkeypatch.setattr(Conversation, "refuse", leave)
     with caplog.at_level(logging.ERROR):

@@ -39,7 +39,7 @@ async def restart(stack: Stack, host: Host) -> None:
 
 
 def readiness(stack: Stack) -> tuple[int, bytes]:
-    status, _, text = stack.gateway.operator_app._answer("/readyz")
+    status, _, text = stack.operator_app._answer("/readyz")
     return status, text
 
 
@@ -60,7 +60,7 @@ async def test_a_gateway_an_hour_off_serves_and_says_so(stack: Stack, ahead: flo
     assert status == 200
     [told] = re.findall(rb"this host's clock is ([+-]\d+) s off; control's time is taken", text)
     assert abs(int(told) - ahead) < LATE_SECONDS
-    metrics = (await stack.gateway.operator_app.metrics()).decode()
+    metrics = (await stack.operator_app.metrics()).decode()
     [line] = [x for x in metrics.splitlines() if x.startswith("penstock_gateway_clock_skew")]
     assert abs(float(line.split()[1]) - ahead) < LATE_SECONDS
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.contract.environment import ConfigError
-from serving.gateway import descriptors
-from serving.gateway.connections import Connections, place_of
+from serving.gateway import config
+from serving.gateway.http.connection_limits import ConnectionLimits, place_of
 from tests.fixtures.gateway import MESSAGES, running_stack
 from tests.fixtures.raw_http import RawClient, request
 from tests.fixtures.waiting import eventually
@@ -38,7 +38,7 @@ DEEDS = st.lists(
 def test_never_too_many_and_only_idle_ones_are_closed(
     deeds: list[tuple[str, int]], most: int, most_of_one: int
 ) -> None:
-    connections = Connections(most, most_of_one)
+    connections = ConnectionLimits(most, most_of_one)
     known: dict[Line, str] = {}
     idle: dict[Line, None] = {}
     for deed, chance in deeds:
@@ -110,10 +110,10 @@ async def test_where_all_are_busy_the_next_is_told_to_come_back(tmp_path: Path) 
 
 
 def test_too_few_files_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _: (100, 100))
+    monkeypatch.setattr(config.resource, "getrlimit", lambda _: (100, 100))
     with pytest.raises(ConfigError, match=r"100 files may be open; wanted at least 256"):
-        descriptors.raise_limit()
+        config.raise_open_files_limit()
 
 
 def test_a_request_has_two_files() -> None:
-    assert descriptors.connections_max(1_128) == 500
+    assert config.connections_max(1_128) == 500

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from serving.gateway.cycle import unsent_bytes
+from serving.gateway.http.response import unsent_bytes
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 

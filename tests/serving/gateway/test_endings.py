@@ -13,7 +13,7 @@ import pytest
 from serving.contract.usage import Outcome
 from serving.engine.request import WHOLE_INTERVAL_TOKENS
 from serving.engine.simulated.settings import Fault
-from serving.gateway.interrupts import Interrupts
+from serving.gateway.cancel_scope import CancelScope
 from serving.pool.slot_request import SlotRequest
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
@@ -194,7 +194,7 @@ class Later:
         self._seconds = seconds
 
     @classmethod
-    def pass_for(cls, interrupts: Interrupts, seconds: float) -> None:
+    def pass_for(cls, interrupts: CancelScope, seconds: float) -> None:
         """Let time pass for a request, and have it look at its deadlines."""
         interrupts._loop = cls(interrupts._loop, seconds)  # type: ignore[assignment]
         interrupts._look()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from serving.gateway.addresses import nothing_at
+from serving.gateway.app import nothing_at
 from serving.gateway.dialects.anthropic.messages import MessagesDialect
 from serving.gateway.dialects.openai.chat import ChatDialect
 from serving.gateway.dialects.openai.completions import CompletionsDialect

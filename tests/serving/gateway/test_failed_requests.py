@@ -13,10 +13,10 @@ from serving.contract.failed_requests import (
 )
 from serving.contract.ids import new_id
 from serving.gateway import failed_requests
+from serving.gateway.auth import Principal
 from serving.gateway.conversation import Conversation
 from serving.gateway.errors import NotFound
 from serving.gateway.failed_requests import FailedRequestLog
-from serving.gateway.principals import Principal
 from serving.internal_http import InternalCallError
 from serving.usage.control_api import ControlApi
 from tests.fixtures import catalog

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from serving.contract.feed import RECORD_OF_KIND, FeedPage
 from serving.contract.records import OrganizationRecord, ProjectRecord
 from serving.feed.changes import ChangeBatch
+from serving.feed.state_store import StateFile
 from serving.gateway.directory import Directory
-from serving.gateway.state import StateFile
 from tests.fixtures import catalog
 from tests.fixtures.state import Told, batches, page, read_as_if_killed
 

@@ -9,7 +9,7 @@ import pytest
 
 from serving.engine.simulated.settings import Fault
 from serving.engine.simulated.tokens import count_of, prompt_of_text
-from serving.gateway import exchange, lingering
+from serving.gateway import exchange, relay
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.raw_http import RawClient, request
 from tests.fixtures.waiting import eventually
@@ -155,7 +155,7 @@ async def test_where_nobody_counts_that_is_counted(
 async def test_no_organization_keeps_more_than_its_share_of_abandoned_work(
     slow_start: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lingering, "LINGERING_MAX", 1)
+    monkeypatch.setattr(relay, "LINGERING_MAX", 1)
     async with leaving(slow_start, {}), leaving(slow_start, {}), leaving(slow_start, {}):
         await at_work(slow_start, 3)
     await eventually(lambda: len(slow_start.events) == 3)

@@ -15,7 +15,7 @@ from aiohttp import web
 from serving.contract.idempotency import CLAIMS_MAX, ClaimInProgress, ClaimReply, IdempotencyClaim
 from serving.engine.simulated.settings import Fault
 from serving.gateway.conversation import Conversation
-from serving.gateway.idempotency import copy, once, sealing, turn
+from serving.gateway.idempotency import execution, guard, keys
 from serving.pool.overload import SharedCapacity
 from serving.usage import claims
 from tests.fixtures import catalog
@@ -76,14 +76,16 @@ def note_waits(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     waits = asyncio.Event()
 
     def noted(wait: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        def wait_noted(conversation: Conversation, of: turn.Turn) -> Awaitable[Any]:
+        def wait_noted(
+            conversation: Conversation, of: execution.IdempotentExecution
+        ) -> Awaitable[Any]:
             waits.set()
             return wait(conversation, of)
 
         return wait_noted
 
     for name in ("join", "_wait"):
-        monkeypatch.setattr(once, name, noted(getattr(once, name)))
+        monkeypatch.setattr(guard, name, noted(getattr(guard, name)))
     return waits
 
 
@@ -440,7 +442,7 @@ async def test_an_answer_too_long_to_keep_completes_and_is_not_worked_on_again(
     keyed: Stack, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     if bound == "of one":
-        monkeypatch.setattr(copy, "COPY_BYTES_MAX", 1_000)
+        monkeypatch.setattr(execution, "COPY_BYTES_MAX", 1_000)
     else:
         monkeypatch.setattr(keyed.gateway.app._once._copies, "size_max", 1_000)
     first, again = await ask(keyed, **LONG), await ask(keyed, **LONG)
@@ -453,7 +455,7 @@ async def test_an_answer_too_long_to_keep_completes_and_is_not_worked_on_again(
 async def test_an_answer_that_seals_too_long_is_not_kept(
     keyed: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sealing, "SEALED_BYTES_MAX", 100)
+    monkeypatch.setattr(keys, "SEALED_BYTES_MAX", 100)
     assert (await ask(keyed)).status == 200
     assert (await ask(keyed)).status == 409
     assert await outcomes(keyed) == ["completed"]
@@ -473,7 +475,7 @@ async def test_an_answer_given_again_needs_room_of_its_own_organization(keyed: S
 
 def test_a_copy_is_held_until_the_last_who_reads_it_has_left() -> None:
     room = SharedCapacity(1_000)
-    kept = copy.Copy(room, "org_a", 1)
+    kept = execution.ResponseRecording(room, "org_a", 1)
     kept.add((), bytes(100))
     slow, fast = kept.enter(), kept.enter()
     kept.end()
@@ -485,11 +487,11 @@ def test_a_copy_is_held_until_the_last_who_reads_it_has_left() -> None:
 
 def test_ones_copies_leave_room_for_anothers() -> None:
     room = SharedCapacity(1_000)
-    greedy = [copy.Copy(room, "org_a", 1) for _ in range(10)]
+    greedy = [execution.ResponseRecording(room, "org_a", 1) for _ in range(10)]
     for one in greedy:
         one.add((), bytes(100))
     assert sum(one.is_too_long for one in greedy) == 5
-    modest = copy.Copy(room, "org_b", 1)
+    modest = execution.ResponseRecording(room, "org_b", 1)
     modest.add((), bytes(100))
     assert not modest.is_too_long
     for one in (*greedy, modest):
@@ -585,7 +587,7 @@ async def test_who_asks_just_after_the_end_is_told_all_of_it(
 ) -> None:
     """Between the end of an answer and control's word on it there is neither to follow nor to give
     again: who asks then waits for a moment."""
-    monkeypatch.setattr(turn, "TELL_SECONDS", 60.0)
+    monkeypatch.setattr(execution, "TELL_SECONDS", 60.0)
     monkeypatch.setattr(claims, "AGAIN_SECONDS", 0.05)
     waits = note_waits(monkeypatch)
     paced.control.keys.is_deaf_to_endings = True

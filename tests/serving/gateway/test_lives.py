@@ -10,10 +10,11 @@ import msgspec
 import pytest
 
 from serving.contract.ids import new_id
+from serving.feed import state_store
 from serving.feed.changes import ChangeBatch
-from serving.gateway import keeping
+from serving.feed.state_store import StateFile
 from serving.gateway.gateway import FINITE, Gateway
-from serving.gateway.state import StateFile
+from serving.gateway.operator_api import readiness_problem
 from serving.usage import leases
 from serving.usage.journal_writer import JournalWriter
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
@@ -103,10 +104,10 @@ async def test_a_gateway_with_a_damaged_journal_serves_and_says_what_may_be_lost
     async with stack.post(CHAT, ASK) as reply:
         assert reply.status == 200
     await eventually(lambda: len(stack.events) == 2)
-    status, _, text = stack.gateway.operator_app._answer("/readyz")
+    status, _, text = stack.operator_app._answer("/readyz")
     assert status == 200
     assert b"ready\nthe journal was damaged (file is not a database) and is now journal." in text
-    metrics = await stack.gateway.operator_app.metrics()
+    metrics = await stack.operator_app.metrics()
     assert b"penstock_gateway_journal_damages 1.0" in metrics
     assert b"penstock_gateway_journal_unreadable_rows 0.0" in metrics
 
@@ -214,14 +215,14 @@ async def test_a_state_that_the_disk_did_not_take_is_written_once_there_is_room(
     def fail(file: StateFile, batch: ChangeBatch) -> bool:
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(keeping, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(state_store, "RETRY_SECONDS", 0.05)
     await saved(stack)
     revoked, keeper = stack.tenant.key.key_id, stack.gateway.control_feed.keeper
     with monkeypatch.context() as full:
         full.setattr(StateFile, "write", fail)
         stack.control.feed.publish("api_key", revoked, None)
         await eventually(lambda: keeper.failures > 2)
-        assert b"cannot be saved" in stack.gateway.operator_app._answer("/readyz")[2]
+        assert b"cannot be saved" in stack.operator_app._answer("/readyz")[2]
         assert keeper.saved_version < stack.control.feed.version
     await saved(stack)
     assert keeper.failures == 0
@@ -239,7 +240,7 @@ async def test_before_the_first_word_of_control_no_key_is_called_wrong(stack: St
     await start_alone(stack)
     async with stack.post(CHAT, ASK) as reply:
         assert (reply.status, reply.headers["retry-after"]) == (503, "1")
-    assert stack.gateway.operator_app._answer("/readyz")[0] == 503
+    assert stack.operator_app._answer("/readyz")[0] == 503
 
 
 async def test_a_restored_database_gets_all_usage_again_and_serving_goes_on(stack: Stack) -> None:
@@ -278,14 +279,14 @@ async def test_a_gateway_whose_background_work_has_ended_takes_no_new_clients(
     monkeypatch.setattr(Gateway, "_background", lambda gateway: {"a courier": work()})
     await stack.stop_gateway()
     await stack.start_gateway()
-    await eventually(lambda: stack.gateway.operator_app._answer("/readyz")[0] == 503)
-    assert stack.gateway.why_not_ready() == "background task ended: a courier"
+    await eventually(lambda: stack.operator_app._answer("/readyz")[0] == 503)
+    assert readiness_problem(stack.gateway) == "background task ended: a courier"
 
 
 async def test_background_tasks_that_may_return_leave_a_gateway_ready(stack: Stack) -> None:
     finite = [task for task in stack.gateway._tasks if task.get_name() in FINITE]
     await eventually(lambda: finite and all(task.done() for task in finite))
-    assert stack.gateway.why_not_ready() == ""
+    assert readiness_problem(stack.gateway) == ""
 
 
 async def test_a_defect_in_the_journals_thread_makes_a_gateway_not_ready(
@@ -298,25 +299,25 @@ async def test_a_defect_in_the_journals_thread_makes_a_gateway_not_ready(
         broken.setattr(JournalWriter, "_write", fail)
         async with stack.post(CHAT, ASK) as reply:
             assert (await reply.json())["error"]["code"] == "usage_unavailable"
-        assert stack.gateway.why_not_ready() == "journal unavailable"
-    await eventually(lambda: stack.gateway.why_not_ready() == "")
+        assert readiness_problem(stack.gateway) == "journal unavailable"
+    await eventually(lambda: readiness_problem(stack.gateway) == "")
     async with stack.post(CHAT, ASK) as reply:
         assert reply.status == 200
 
 
 async def test_a_gateway_that_does_not_listen_yet_is_not_ready(stack: Stack) -> None:
-    ready = stack.gateway.operator_app._answer
+    ready = stack.operator_app._answer
     assert ready("/readyz")[0] == 200
     stack.gateway.is_listening = lambda: False
     assert ready("/readyz")[0] == 503
-    assert stack.gateway.why_not_ready() == "not listening yet"
+    assert readiness_problem(stack.gateway) == "not listening yet"
 
 
 async def test_readiness_and_metrics_name_no_tenant(stack: Stack) -> None:
     async with stack.post(CHAT, ASK) as reply:
         assert reply.status == 200
     await stack.one_event()
-    operator = stack.gateway.operator_app
+    operator = stack.operator_app
     assert operator._answer("/readyz")[0] == 200
     assert operator._answer("/healthz")[0] == 200
     text = (await operator.metrics()).decode()
@@ -325,7 +326,7 @@ async def test_readiness_and_metrics_name_no_tenant(stack: Stack) -> None:
         assert private not in text
     stack.gateway.drain()
     assert operator._answer("/readyz")[0] == 503
-    stack.gateway._is_draining = False
+    stack.gateway.is_draining = False
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.gateway import memory
-from serving.gateway.memory import MemoryBounds, bounds, limit_bytes
+from serving.gateway import config
+from serving.gateway.config import MemoryBounds, memory_bounds, memory_limit_bytes
 from tests.fixtures.gateway import running_stack
 
 MIB = 1024**2
@@ -45,23 +45,23 @@ def test_the_lowest_limit_of_all_cgroups_counts(
         file = cgroups / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    assert limit_bytes(cgroups, of_process) == limit
+    assert memory_limit_bytes(cgroups, of_process) == limit
 
 
 def test_half_of_the_limit_may_be_held_up_to_the_usual_bounds() -> None:
-    assert bounds(512 * MIB) == MemoryBounds(128 * MIB, 64 * MIB, 64 * MIB)
+    assert memory_bounds(512 * MIB) == MemoryBounds(128 * MIB, 64 * MIB, 64 * MIB)
     usual = MemoryBounds(512 * MIB, 256 * MIB, 256 * MIB)
-    assert bounds(2048 * MIB) == bounds(10**12) == usual
+    assert memory_bounds(2048 * MIB) == memory_bounds(10**12) == usual
 
 
 async def test_a_gateway_holds_what_its_limit_allows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "limit_bytes", lambda: 512 * MIB)
+    monkeypatch.setattr(config, "limit_bytes", lambda: 512 * MIB)
     async with running_stack(tmp_path) as stack:
         app = stack.gateway.app
         held = (app.bodies.room.size_max, app.pending.bytes_max, app._once._copies.size_max)
         assert held == (128 * MIB, 64 * MIB, 64 * MIB)
         assert b"penstock_gateway_memory_limit_bytes 5.36870912e+08" in (
-            await stack.gateway.operator_app.metrics()
+            await stack.operator_app.metrics()
         )

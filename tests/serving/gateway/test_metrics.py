@@ -11,9 +11,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.contract.usage import UsageEvent
-from serving.gateway.metrics import QUEUE_BUCKETS, Metrics
-from serving.gateway.operator import OperatorApp
-from serving.gateway.pool_metrics import PoolMetrics
+from serving.gateway.metrics import QUEUE_BUCKETS, GatewayMetrics
+from serving.gateway.operator_api import PoolCollector, exposition
 from serving.pool.pool import Pool
 from tests.fixtures import catalog
 from tests.fixtures.events import event
@@ -34,7 +33,7 @@ def samples(registry: prometheus_client.CollectorRegistry) -> dict[tuple[object,
 
 @given(st.lists(SECONDS, min_size=1, max_size=30))
 def test_a_histogram_reads_as_the_librarys_own(waits: list[float]) -> None:
-    metrics, registry = Metrics(), prometheus_client.CollectorRegistry()
+    metrics, registry = GatewayMetrics(), prometheus_client.CollectorRegistry()
     theirs = prometheus_client.Histogram(
         NAME, "Wait.", ("variant",), buckets=QUEUE_BUCKETS, registry=registry
     )
@@ -46,7 +45,7 @@ def test_a_histogram_reads_as_the_librarys_own(waits: list[float]) -> None:
 
 
 def test_a_request_counts_by_its_ending_and_its_tokens() -> None:
-    metrics = Metrics()
+    metrics = GatewayMetrics()
     tokens = {"input_tokens": 10, "cached_input_tokens": 4, "output_tokens": 3}
     ended = msgspec.structs.replace(event(), **tokens)
     metrics.note_end(ended)
@@ -63,9 +62,9 @@ def test_a_request_counts_by_its_ending_and_its_tokens() -> None:
     assert read["penstock_gateway_retries_total",] == 0
 
 
-def used(models: int) -> Metrics:
+def used(models: int) -> GatewayMetrics:
     """Return the metrics of a gateway on which each of so many models was used."""
-    metrics, pools, ended = Metrics(), dict[str, Pool](), event()
+    metrics, pools, ended = GatewayMetrics(), dict[str, Pool](), event()
     for number in range(models):
         name = f"var_{number:06}_of_a_usual_length"
         used_one: UsageEvent = msgspec.structs.replace(ended, variant_id=name)
@@ -75,13 +74,13 @@ def used(models: int) -> Metrics:
         pool.set_replicas({"rep_1": catalog.replica("http://r")})
         pool.choices["load"] += 1
         pool.queue.refusals["default", "queue_full"] += 1
-    metrics.registry.register(PoolMetrics(lambda: pools))
+    metrics.registry.register(PoolCollector(lambda: pools))
     return metrics
 
 
 def steps(registry: prometheus_client.CollectorRegistry) -> tuple[bytes, list[float]]:
     """Return the page of all metrics, and the seconds of CPU that each of its steps took."""
-    page, seconds = OperatorApp(registry, str, list).metrics(), list[float]()
+    page, seconds = exposition(registry), list[float]()
     while True:
         began = time.thread_time()
         try:

@@ -15,7 +15,7 @@ from serving.contract.ids import new_id
 from serving.contract.lease import LeaseAsk, LeaseGrant
 from serving.contract.prompt import BYTE_TOKENS, PromptBound
 from serving.contract.records import OrganizationRecord, ProjectRecord
-from serving.gateway.admission import no_money
+from serving.gateway.error_mapping import no_money
 from serving.usage import leases
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack

@@ -9,7 +9,6 @@ import pytest
 from serving.contract.api_key import digest
 from serving.contract.records import PreviousSecretRecord
 from serving.feed.changes import ChangeBatch, RecordChange
-from serving.gateway.auth import authenticate
 from serving.gateway.directory import Directory
 from serving.gateway.errors import Unauthorized
 from tests.fixtures import catalog
@@ -37,10 +36,9 @@ def directory(*, ends_at: datetime | None = None, pepper: bytes = OLD) -> Direct
 def opens(
     known: Directory, secret: str, *, now: datetime = NOW, peppers: tuple[bytes, ...] = (OLD,)
 ) -> bool:
+    known.authenticator._peppers = [*peppers]
     try:
-        principal = authenticate(
-            known, peppers, authorization=f"Bearer {secret}", client=lambda: None, now=now
-        )
+        principal = known.authenticator.authenticate(f"Bearer {secret}", lambda: None, now)
     except Unauthorized:
         return False
     return principal.key.key_id == "key_a"

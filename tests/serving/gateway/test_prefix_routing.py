@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from prometheus_client.exposition import generate_latest
 
-from serving.gateway.prefix_news import CHANNEL
+from serving.gateway.prefix_sync import CHANNEL
 from tests.fixtures import catalog
 from tests.fixtures.fake_control import FakeControl
 from tests.fixtures.gateway import Stack

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.gateway import protocol
+from serving.gateway.http import connection
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.raw_http import RawClient, request
 from tests.fixtures.waiting import eventually
@@ -64,7 +64,7 @@ async def test_a_head_that_begins_during_an_answer_does_not_end_it(
         wire = request(CHAT, stack.tenant.secret, ASK | {"max_tokens": 20, "stream": True})
         async with RawClient(stack.url) as client:
             with monkeypatch.context() as patch:
-                patch.setattr(protocol, "HEAD_SECONDS", 0.1)
+                patch.setattr(connection, "HEAD_SECONDS", 0.1)
                 await client.send(wire + b"GET /v1/mod")
                 told = [await client.read()]
                 while engine.counts["generation_tokens"] < 15:  # three times as long

@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 
 from serving.engine.events import EngineEvent, TokenUsage
+from serving.gateway.cancel_scope import CancelScope, RequestCancelled
 from serving.gateway.conversation import Conversation
-from serving.gateway.interrupts import Interrupted, Interrupts
 from serving.gateway.relay import Relay
 
 
@@ -52,7 +52,7 @@ class Nothing:
 
 
 async def test_work_that_ends_for_nobody_leaves_no_cancellation_behind() -> None:
-    interrupts = Interrupts(60.0)
+    interrupts = CancelScope(60.0)
     relay = Relay(
         cast(Any, Heard()),
         cast(Any, Nothing()),
@@ -65,7 +65,7 @@ async def test_work_that_ends_for_nobody_leaves_no_cancellation_behind() -> None
         observe_gap=lambda seconds: None,
     )
     interrupts.abandon(60.0)
-    with pytest.raises(Interrupted) as caught, interrupts:
+    with pytest.raises(RequestCancelled) as caught, interrupts:
         await relay.run(Said(b"all of it"), lambda: None, lambda: None)
     assert caught.value.reason == "client_gone"
     # The event of what it took is made durable now, which nothing may break off.

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from serving.gateway.__main__ import retire
+from serving.gateway.operator_api import readiness_problem
 from tests.fixtures import gateway as support
 from tests.fixtures.environment import free_port
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
@@ -90,7 +91,7 @@ async def test_a_lame_duck_goes_on_and_says_so(
         patient = Patient()
         monkeypatch.setattr("serving.gateway.__main__.asyncio", patient)
         ending = asyncio.create_task(retired(stack, drain_seconds=60, lame_duck_seconds=5))
-        await eventually(lambda: stack.gateway.why_not_ready() == "draining")
+        await eventually(lambda: readiness_problem(stack.gateway) == "draining")
         async with stack.post(CHAT, STREAM | {"max_tokens": 2}) as reply:
             assert reply.status == 200
             assert reply.headers["connection"] == "close"

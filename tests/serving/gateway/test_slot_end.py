@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from serving.gateway.finishing import finishing
-from serving.gateway.finishing.finishing import Finishing
+from serving.gateway import render_offload
+from serving.gateway.render_offload import RenderOffload
 from serving.pool.overload import SharedCapacity
 from serving.pool.pool import Pool
 from serving.usage.journal_writer import JournalWriter
@@ -66,14 +66,14 @@ class Delay:
 
 @pytest.fixture
 async def delay(monkeypatch: pytest.MonkeyPatch) -> Delay:
-    made, finish = Delay(), Finishing.finish
+    made, finish = Delay(), RenderOffload.finish
 
-    async def late(self: Finishing, *args: Any) -> Any:
+    async def late(self: RenderOffload, *args: Any) -> Any:
         made.has_begun.set()
         await made.may_end.wait()
         return await finish(self, *args)
 
-    monkeypatch.setattr(Finishing, "finish", late)
+    monkeypatch.setattr(RenderOffload, "finish", late)
     return made
 
 
@@ -151,9 +151,9 @@ async def test_slow_readers_of_ended_answers_hold_no_slot(single: Stack) -> None
 
 
 def test_what_waits_without_slots_is_bounded() -> None:
-    made = Finishing()
+    made = RenderOffload()
     calls: list[str] = []
-    size = finishing.VACATED_BYTES_MAX // 2
+    size = render_offload.VACATED_BYTES_MAX // 2
     with (
         made.without_slots("a", size, lambda: calls.append("a")),
         made.without_slots("a", 1, lambda: calls.append("a again")),

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from serving.gateway import outgoing, protocol
-from serving.gateway.cycle import unsent_bytes
-from serving.gateway.outgoing import ClientStalled, Outgoing, Pending
+from serving.gateway.http import connection, write_buffer
+from serving.gateway.http.response import unsent_bytes
+from serving.gateway.http.write_buffer import ClientTooSlow, WriteBuffer, WriteMemory
 from tests.fixtures.gateway import MESSAGES, Stack
 from tests.fixtures.raw_http import RawClient, request
 from tests.fixtures.waiting import eventually
@@ -70,8 +70,8 @@ class Sipped(Line):
 
 
 async def test_what_a_blocked_client_does_not_take_gathers_and_leaves_in_order() -> None:
-    line, pending = Line(), Pending()
-    out = Outgoing(line, pending)
+    line, pending = Line(), WriteMemory()
+    out = WriteBuffer(line, pending)
     out.put(b"1")
     line.pause()
     for number in b"23456":
@@ -89,15 +89,15 @@ async def test_what_a_blocked_client_does_not_take_gathers_and_leaves_in_order()
 async def test_where_all_keep_too_much_who_keeps_little_is_spared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outgoing, "ALL_PENDING_BYTES_MAX", 100)
-    pending, hoarder, neighbour = Pending(), Line(), Line()
+    monkeypatch.setattr(write_buffer, "ALL_PENDING_BYTES_MAX", 100)
+    pending, hoarder, neighbour = WriteMemory(), Line(), Line()
     for line in (hoarder, neighbour):
         line.pause()
-    first, second = Outgoing(hoarder, pending), Outgoing(neighbour, pending)
-    first.put(b"x" * outgoing.PIECE_BYTES)
+    first, second = WriteBuffer(hoarder, pending), WriteBuffer(neighbour, pending)
+    first.put(b"x" * write_buffer.PIECE_BYTES)
     second.put(b"y" * 50)
-    with pytest.raises(ClientStalled):
-        first.put(b"x" * outgoing.PIECE_BYTES)
+    with pytest.raises(ClientTooSlow):
+        first.put(b"x" * write_buffer.PIECE_BYTES)
     for out in (first, second):
         out.cut()
     assert pending.total_bytes == 0
@@ -117,7 +117,7 @@ async def test_the_tail_of_an_answer_is_given_up_when_nothing_of_it_is_taken() -
         def abort(self) -> None:
             self.is_aborted = True
 
-    class Tail(protocol.BoundedProtocol):
+    class Tail(connection.HttpConnection):
         def __init__(self, transport: Transport) -> None:
             self.transport, self.cycle = transport, None  # type: ignore[assignment]
             self.watched: list[int] = []
@@ -135,28 +135,28 @@ async def test_the_tail_of_an_answer_is_given_up_when_nothing_of_it_is_taken() -
 async def test_a_long_answer_taken_far_too_slowly_is_a_stall(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outgoing, "STALL_SECONDS", 0.1)
-    monkeypatch.setattr(outgoing, "SLOWEST_BYTES", 100 * outgoing.PIECE_BYTES)
+    monkeypatch.setattr(write_buffer, "STALL_SECONDS", 0.1)
+    monkeypatch.setattr(write_buffer, "SLOWEST_BYTES", 100 * write_buffer.PIECE_BYTES)
     monkeypatch.setattr(Line, "drain", lambda line: asyncio.sleep(0.02))
-    line, pending = Line(), Pending()
+    line, pending = Line(), WriteMemory()
     line.pause()
-    with pytest.raises(ClientStalled):
-        await Outgoing(line, pending).pour(bytes(20 * outgoing.PIECE_BYTES))
+    with pytest.raises(ClientTooSlow):
+        await WriteBuffer(line, pending).pour(bytes(20 * write_buffer.PIECE_BYTES))
     assert 0 < len(line.sent) < 20
 
 
 async def test_of_whole_answers_those_go_that_are_taken_most_slowly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outgoing, "PENDING_BYTES_MAX", outgoing.PIECE_BYTES)
-    answer = bytes(20 * outgoing.PIECE_BYTES)
-    monkeypatch.setattr(outgoing, "ALL_PENDING_BYTES_MAX", 4 * len(answer))
-    pending, lines = Pending(), [Line() for _ in range(12)]
+    monkeypatch.setattr(write_buffer, "PENDING_BYTES_MAX", write_buffer.PIECE_BYTES)
+    answer = bytes(20 * write_buffer.PIECE_BYTES)
+    monkeypatch.setattr(write_buffer, "ALL_PENDING_BYTES_MAX", 4 * len(answer))
+    pending, lines = WriteMemory(), [Line() for _ in range(12)]
     for line in lines[:-1]:
         line.pause()
 
     async def pour(line: Line) -> int:
-        return len(await Outgoing(line, pending).pour(answer))
+        return len(await WriteBuffer(line, pending).pour(answer))
 
     stuck = []
     for line in lines[:-1]:
@@ -164,13 +164,13 @@ async def test_of_whole_answers_those_go_that_are_taken_most_slowly(
         await asyncio.sleep(0.005)
         assert pending.total_bytes <= 4 * len(answer)
     # Who has just come is not cut for it, nor who takes: the oldest of the stuck ones are.
-    assert await pour(lines[-1]) == outgoing.PIECE_BYTES
+    assert await pour(lines[-1]) == write_buffer.PIECE_BYTES
     assert [task.done() for task in stuck] == [True] * 8 + [False] * 3
-    with pytest.raises(ClientStalled):
+    with pytest.raises(ClientTooSlow):
         await stuck[0]
     for line in lines:
         line.resume()
-    assert await asyncio.gather(*stuck[8:]) == [outgoing.PIECE_BYTES] * 3
+    assert await asyncio.gather(*stuck[8:]) == [write_buffer.PIECE_BYTES] * 3
     await asyncio.gather(*stuck, return_exceptions=True)
     assert pending.total_bytes == 0
 
@@ -178,19 +178,19 @@ async def test_of_whole_answers_those_go_that_are_taken_most_slowly(
 async def test_whole_answers_leave_half_of_the_room_to_streams(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    answer = bytes(4 * outgoing.PIECE_BYTES)
-    monkeypatch.setattr(outgoing, "ALL_PENDING_BYTES_MAX", 2 * len(answer))
-    pending, lines = Pending(), [Line() for _ in range(3)]
+    answer = bytes(4 * write_buffer.PIECE_BYTES)
+    monkeypatch.setattr(write_buffer, "ALL_PENDING_BYTES_MAX", 2 * len(answer))
+    pending, lines = WriteMemory(), [Line() for _ in range(3)]
     for line in lines:
         line.pause()
-    poured = [asyncio.create_task(Outgoing(line, pending).pour(answer)) for line in lines[:2]]
+    poured = [asyncio.create_task(WriteBuffer(line, pending).pour(answer)) for line in lines[:2]]
     await asyncio.sleep(0.005)
-    stream = Outgoing(lines[2], pending)
+    stream = WriteBuffer(lines[2], pending)
     stream.put(answer)
     assert pending.total_bytes == 2 * len(answer)
     await eventually(poured[0].done)
     assert not poured[1].done()
-    with pytest.raises(ClientStalled):
+    with pytest.raises(ClientTooSlow):
         stream.put(answer[: len(answer) // 2])
     assert not poured[1].done()
     stream.cut()
@@ -204,7 +204,7 @@ async def test_slow_readers_of_whole_answers_hold_no_more_than_all_may(stack: St
     ask = {"model": "demo-embed", "input": ["A penstock is"] * 2_000}
     async with stack.post("/v1/embeddings", ask) as reply:
         size = len(await reply.read())
-    assert size > 10 * outgoing.PIECE_BYTES
+    assert size > 10 * write_buffer.PIECE_BYTES
     pending, most = stack.gateway.app.pending, 0
     pending.bytes_max = 2 * size
     async with AsyncExitStack() as readers:
@@ -223,11 +223,11 @@ async def test_slow_readers_of_whole_answers_hold_no_more_than_all_may(stack: St
 
 
 async def test_too_much_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outgoing, "PENDING_BYTES_MAX", 100)
-    line, pending = Line(), Pending()
-    out = Outgoing(line, pending)
+    monkeypatch.setattr(write_buffer, "PENDING_BYTES_MAX", 100)
+    line, pending = Line(), WriteMemory()
+    out = WriteBuffer(line, pending)
     line.pause()
-    with pytest.raises(ClientStalled):
+    with pytest.raises(ClientTooSlow):
         for _ in range(200):
             out.put(b"x")
             await asyncio.sleep(0)
@@ -237,15 +237,15 @@ async def test_too_much_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_client_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outgoing, "STALL_SECONDS", 0.02)
-    line, pending = Line(), Pending()
-    out = Outgoing(line, pending)
+    monkeypatch.setattr(write_buffer, "STALL_SECONDS", 0.02)
+    line, pending = Line(), WriteMemory()
+    out = WriteBuffer(line, pending)
     line.pause()
     out.put(b"x")
-    with pytest.raises(ClientStalled):
+    with pytest.raises(ClientTooSlow):
         await out.flush()
     await asyncio.sleep(0.05)
-    with pytest.raises(ClientStalled):
+    with pytest.raises(ClientTooSlow):
         out.put(b"y")
     out.drop()
 
@@ -253,10 +253,10 @@ async def test_a_client_that_takes_nothing_is_given_up(monkeypatch: pytest.Monke
 async def test_a_client_that_takes_a_little_is_not_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outgoing, "STALL_SECONDS", 0.02)
-    monkeypatch.setattr(outgoing, "SLOWEST_END_BYTES", 1)
+    monkeypatch.setattr(write_buffer, "STALL_SECONDS", 0.02)
+    monkeypatch.setattr(write_buffer, "SLOWEST_END_BYTES", 1)
     line = Sipped()
-    out = Outgoing(line, Pending())
+    out = WriteBuffer(line, WriteMemory())
     line.pause()
     out.put(b"x")
     flushed = asyncio.create_task(out.flush())
@@ -268,17 +268,17 @@ async def test_a_client_that_takes_a_little_is_not_given_up(
 
 
 async def test_what_a_stream_left_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outgoing, "STALL_SECONDS", 0.02)
-    monkeypatch.setattr(outgoing, "SLOWEST_END_BYTES", 10_000)
+    monkeypatch.setattr(write_buffer, "STALL_SECONDS", 0.02)
+    monkeypatch.setattr(write_buffer, "SLOWEST_END_BYTES", 10_000)
     line = Line()
     line.pause()
     line.unsent_bytes = 1_000
-    flushed = asyncio.create_task(Outgoing(line, Pending()).flush())
+    flushed = asyncio.create_task(WriteBuffer(line, WriteMemory()).flush())
     async with asyncio.timeout(60):
         while not flushed.done():
             line.unsent_bytes -= 1
             await asyncio.sleep(0.005)
-    with pytest.raises(ClientStalled):
+    with pytest.raises(ClientTooSlow):
         await flushed
 
 
@@ -293,7 +293,7 @@ class Waits:
 
     def timeout(self, seconds: float) -> asyncio.Timeout:
         made = asyncio.timeout(10 * seconds)
-        if seconds == outgoing.STALL_SECONDS:
+        if seconds == write_buffer.STALL_SECONDS:
             self.of_stalls.append(made)
         return made
 
@@ -305,7 +305,7 @@ async def test_who_reads_slowly_gets_all_of_it(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits = Waits()
-    monkeypatch.setattr(outgoing, "asyncio", waits)
+    monkeypatch.setattr(write_buffer, "asyncio", waits)
     async with RawClient(stack.url, receive_bytes=2_048) as client:
         await client.send(request(CHAT, stack.tenant.secret, ASK | {"logprobs": True}))
         told = bytearray(await client.read(16))
@@ -327,7 +327,7 @@ async def test_who_reads_slowly_gets_all_of_it(
 async def test_the_engine_is_read_on_and_all_of_it_is_billed(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outgoing, "STALL_SECONDS", 1.0)
+    monkeypatch.setattr(write_buffer, "STALL_SECONDS", 1.0)
     async with RawClient(stack.url, receive_bytes=2_048) as client:
         await client.send(request(CHAT, stack.tenant.secret, ASK))
         await client.read(16)
@@ -352,7 +352,7 @@ async def test_a_neighbour_is_served_meanwhile(stack: Stack) -> None:
 async def test_the_connection_of_a_client_that_takes_nothing_is_closed(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outgoing, "PENDING_BYTES_MAX", 100)
+    monkeypatch.setattr(write_buffer, "PENDING_BYTES_MAX", 100)
     connections = stack._server.server_state.connections
     async with RawClient(stack.url, receive_bytes=2_048) as client:
         await client.send(request(CHAT, stack.tenant.secret, ASK | {"logprobs": True}))

@@ -10,7 +10,7 @@ from serving.contract.slot_shares import DemandReport, SlotSharesReply
 from serving.contract.units import Tier
 from serving.engine.events import TokenUsage
 from serving.fleet.slot_shares import SlotAllocator
-from serving.gateway.slot_shares import Shares, demand_of
+from serving.gateway.slot_shares import GrantedSlots, demand_of
 from serving.pool.overload import POOL_TOKENS_MAX, LoadShedder
 from serving.pool.pool import Pool
 from serving.pool.slot_request import PoolOverloaded, SlotRequest
@@ -57,7 +57,7 @@ class Cluster:
         self._clock = asyncio.get_running_loop().time
         self._fleet = SlotAllocator(epoch=1)
         self._slots = slots
-        self._shares = [Shares(lambda: gateways) for _ in range(gateways)]
+        self._shares = [GrantedSlots(lambda: gateways) for _ in range(gateways)]
         self.pools = [
             Pool(
                 "dep",

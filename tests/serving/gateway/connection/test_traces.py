@@ -32,7 +32,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from serving.gateway import conversation, outgoing, protocol
+from serving.gateway import conversation
+from serving.gateway.http import connection, write_buffer
 from tests.fixtures.gateway import Stack, running_stack
 from tests.fixtures.memory_folder import memory_folder
 from tests.fixtures.named_tests import missing_tests
@@ -58,13 +59,13 @@ REPEATED = re.compile(r"\{([^{}]+)\*(\d+)\}")
 Place = tuple[object, str]
 WAITS: dict[str, Callable[[Stack], Place]] = {
     "first_request": lambda stack: (stack._server.config, "timeout_keep_alive"),
-    "head": lambda _: (protocol, "HEAD_SECONDS"),
+    "head": lambda _: (connection, "HEAD_SECONDS"),
     "first_body_byte": lambda stack: (stack.gateway.app, "_body_begins_seconds"),
     "body": lambda _: (conversation, "BODY_SECONDS_MAX"),
-    "refused": lambda _: (protocol, "PART_SECONDS"),
-    "newcomer": lambda _: (protocol, "UNASKED_SECONDS"),
-    "tail": lambda _: (protocol, "TAIL_SECONDS"),
-    "stall": lambda _: (outgoing, "STALL_SECONDS"),
+    "refused": lambda _: (connection, "PART_SECONDS"),
+    "newcomer": lambda _: (connection, "UNASKED_SECONDS"),
+    "tail": lambda _: (connection, "TAIL_SECONDS"),
+    "stall": lambda _: (write_buffer, "STALL_SECONDS"),
 }
 """The place of each of `[deadlines]` in today's code."""
 
@@ -216,7 +217,7 @@ def arranged(stack: Stack, row: Any, monkeypatch: pytest.MonkeyPatch) -> Iterato
             yield
         finally:
             engine.freeze(False)
-            stack.gateway._is_draining = stack.gateway.connections.is_retiring = False
+            stack.gateway.is_draining = stack.gateway.connections.is_retiring = False
 
 
 async def is_over(stack: Stack) -> None:

@@ -1,0 +1,157 @@
+"""Counting a prompt's tokens by the engine's own tokenizer: no work on it, no event, no charge.
+
+Who asks for a count waits for a turn and takes a slot as for any request, so that nobody counts at
+others' cost.
+"""
+
+import asyncio
+from dataclasses import replace
+
+from serving.contract.replica import ReplicaRecord
+from serving.engine.errors import EngineError, InvalidEngineResponse, RequestRejected, error_of
+from serving.engine.http_client import ReplicaClient, ReplicaResponse
+from serving.engine.request import (
+    TOKENIZE_ANSWER_BYTES_MAX,
+    EngineRequest,
+    TokenizeRequest,
+    read_count,
+    write_count,
+    write_counts,
+)
+from serving.gateway.admission import (
+    AdmissionController,
+    deployment_of,
+    in_order,
+    slot_of,
+    slot_request_of,
+)
+from serving.gateway.auth import Principal
+from serving.gateway.cancel_scope import CancelScope, RequestCancelled
+from serving.gateway.conversation import ClientDisconnected, Conversation
+from serving.gateway.dialects.base import InferenceRequest, TokenCountDialect
+from serving.gateway.error_mapping import model_unavailable, no_slot
+from serving.gateway.errors import BadRequest, DeadlineExceeded
+from serving.pool.replicas import Replica
+from serving.pool.slot_request import PoolError
+
+COUNT_SECONDS = 5.0
+"""For a replica to count what an engine left unsaid: nobody waits for it, but the money held."""
+
+
+async def count_prompt(
+    client: ReplicaClient,
+    replica: ReplicaRecord,
+    work: EngineRequest,
+    *,
+    served_name: str,
+    request_id: str,
+    connect_seconds: float,
+) -> int | None:
+    """Return how many tokens the prompts of a request have of which its engine said nothing; None
+    where the replica cannot count, or does not answer."""
+    if "count" not in replica.capabilities or work.operation == "embeddings":
+        return None
+    tokens, requests = write_counts(work, served_name=served_name, text_guard=replica.text_guard)
+    try:
+        async with asyncio.timeout(COUNT_SECONDS):
+            for request in requests:
+                tokens += await _ask(client, replica, request, request_id, connect_seconds)
+    except (EngineError, TimeoutError):
+        return None
+    return tokens
+
+
+async def _ask(
+    client: ReplicaClient,
+    replica: ReplicaRecord,
+    request: TokenizeRequest,
+    request_id: str,
+    connect_seconds: float,
+) -> int:
+    """Return a replica's count. Raises EngineError."""
+    async with client.call(
+        replica.url.rstrip("/") + request.path,
+        request.body,
+        {"x-request-id": request_id},
+        connect_seconds=connect_seconds,
+    ) as answer:
+        status = await answer.status()
+        body = await _whole(answer)
+        if status != 200:
+            raise error_of(status, body)
+        return read_count(body)
+
+
+class TokenCounter:
+    """Asks replicas to count."""
+
+    def __init__(self, client: ReplicaClient, admission: AdmissionController) -> None:
+        self._client = client
+        self._admission = admission
+
+    async def count(
+        self,
+        principal: Principal,
+        dialect: TokenCountDialect,
+        job: InferenceRequest,
+        conversation: Conversation,
+    ) -> int:
+        """Return how many tokens the job's prompt has. Raises ApiError, and ClientGone as soon as
+        nobody waits for it any more."""
+        organization_id = principal.organization_id
+        places = in_order(self._admission.places(job, organization_id), job)
+        deployment, pool = places[0]
+        slot_request = slot_request_of(
+            principal, job, deployment, token_bytes=pool.queue.token_bytes
+        )
+        slot_request = replace(slot_request, sequences=1, output_tokens_max=0)
+        timeouts = deployment.timeouts
+        interrupts = CancelScope(timeouts.total_seconds)
+        conversation.watch(interrupts.client_gone)
+        try:
+            with interrupts:
+                async with slot_of(places, slot_request) as slot:
+                    served_name = deployment_of(places, slot).served_name
+                    interrupts.expect("first_byte", timeouts.first_byte_seconds)
+                    return await self._ask(
+                        *(slot.replica, job, served_name, conversation.request_id),
+                        timeouts.connect_seconds,
+                    )
+        except RequestCancelled as interrupted:
+            if interrupted.reason == "client_gone":
+                raise ClientDisconnected from None
+            raise DeadlineExceeded("The model took too long to count.", code="timeout") from None
+        except RequestRejected as refused:
+            raise dialect.refusal(refused, job) from None
+        except PoolError as full:
+            raise no_slot(full) from None
+        except EngineError:
+            raise model_unavailable() from None
+        finally:
+            conversation.unwatch()
+
+    async def _ask(
+        self,
+        replica: Replica,
+        job: InferenceRequest,
+        served_name: str,
+        request_id: str,
+        connect_seconds: float,
+    ) -> int:
+        if "count" not in replica.record.capabilities:
+            message = "This model's engine cannot count tokens."
+            raise BadRequest(message, code="unsupported_value", param="model")
+        request = write_count(
+            job.work, served_name=served_name, text_guard=replica.record.text_guard
+        )
+        return await _ask(self._client, replica.record, request, request_id, connect_seconds)
+
+
+async def _whole(answer: ReplicaResponse) -> bytes:
+    """Return an answer's body. Raises InvalidEngineResponse when it outgrows its bound."""
+    body = bytearray()
+    while data := await answer.read():
+        body += data
+        if len(body) > TOKENIZE_ANSWER_BYTES_MAX:
+            raise InvalidEngineResponse("a count is larger than 16 MB")
+    return bytes(body)

@@ -1,0 +1,206 @@
+"""A second try beside one whose first token is late: whichever has a token first goes on, and the
+other is cancelled at once.
+
+What the engine of the other counted is known by an event of its own, `hedged`, which costs nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from serving.contract.ids import same_moment_id
+from serving.contract.usage import UsageEvent
+from serving.engine.errors import EngineError, RequestRejected
+from serving.engine.events import NO_TOKENS
+from serving.engine.request import EngineRequest
+from serving.gateway.attempt import AttemptContext, ReplicaAttempt
+from serving.gateway.metrics import GatewayMetrics
+from serving.pool.pool import Slot
+from serving.pool.slot_request import NoHedgeSlot, SlotRequest
+from serving.usage.journal import Journal
+from serving.usage.meter import MeterRecord, RequestTimings, make_event
+
+
+def may_hedge(slot_request: SlotRequest, work: EngineRequest) -> bool:
+    """Tell whether a request may be worked on twice at once: an urgent one of a single sequence,
+    whose first token is seen, and for which no engine has to compile anything."""
+    if (
+        slot_request.tier != "priority"
+        or slot_request.sequences > 1
+        or work.operation == "embeddings"
+    ):
+        return False
+    return work.grammars is None and work.feature != "format"
+
+
+class HedgeLost(Exception):
+    """The other of two tries had a token first."""
+
+
+class HedgedAttempt:
+    """Belongs to the task that runs it. `on_start` hears that the first has its slot, `on_chosen`
+    that the second goes on in its place, `on_first_token` which began first; a second that began is
+    added to `tries`."""
+
+    def __init__(
+        self,
+        asked: AttemptContext,
+        slot: Slot,
+        journal: Journal,
+        metered: MeterRecord,
+        metrics: GatewayMetrics,
+        *,
+        on_start: Callable[[ReplicaAttempt], None],
+        on_chosen: Callable[[ReplicaAttempt], None],
+        on_first_token: Callable[[ReplicaAttempt], None],
+        tries: list[ReplicaAttempt],
+    ) -> None:
+        self.first = ReplicaAttempt(asked, slot)
+        self.second: ReplicaAttempt | None = None
+        self._asked = asked
+        self._journal = journal
+        self._metered = metered
+        self._metrics = metrics
+        self._on_start = on_start
+        self._on_chosen = on_chosen
+        self._on_first_token = on_first_token
+        self._tries = tries
+        self._is_told = False
+        self._chosen: ReplicaAttempt | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._first_task: asyncio.Task[object] | None = None
+        self._second_task: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Have the request answered, by either of the two. Raises what the last one does."""
+        try:
+            await self._run_first()
+        except HedgeLost:
+            self._lose(self.first)
+            await self._go_on()
+        except RequestRejected:
+            raise
+        except EngineError:
+            if not self._second_is_at_work:
+                raise
+            self._choose_second()
+            self._lose(self.first)
+            await self._go_on()
+        finally:
+            await self._end()
+
+    @property
+    def _second_is_at_work(self) -> bool:
+        task, second = self._second_task, self.second
+        return not (task is None or task.done() or second is None or second.replica_id is None)
+
+    async def _run_first(self) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("only a task can hedge")
+        self._first_task, cancelling = task, task.cancelling()
+        try:
+            await self.first.run(self._first_started, self._first_token)
+        except (asyncio.CancelledError, EngineError):
+            # As asyncio.timeout does: the cancellation is ours unless somebody else asked too.
+            if self.first.has_lost and task.uncancel() <= cancelling:
+                raise HedgeLost from None
+            raise
+        finally:
+            self._first_task = None
+
+    def _first_started(self, first: ReplicaAttempt) -> None:
+        self._on_start(first)
+        seconds = first.slot.late_seconds
+        if seconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._begin_second)
+
+    def _begin_second(self) -> None:
+        """The first token is late."""
+        if self._chosen is None and not self._asked.interrupts.is_abandoned:
+            slot = self.first.slot.beside()
+            self.second = ReplicaAttempt(self._asked, slot)
+            self._second_task = asyncio.create_task(self._run_second(self.second))
+
+    def _second_started(self, second: ReplicaAttempt) -> None:
+        # An id of the same moment: the same day, the same budgets, the same hour of the engine's.
+        event_id = same_moment_id(self._metered.event_id)
+        self._metered = msgspec.structs.replace(self._metered, event_id=event_id)
+        self._journal.open(event_id, lambda: self._event(second))
+        self._tries.append(second)
+
+    async def _run_second(self, second: ReplicaAttempt) -> None:
+        try:
+            await second.run(self._second_started, self._first_token)
+        except NoHedgeSlot:
+            return
+        except EngineError:
+            if self._chosen is second:
+                raise
+        finally:
+            if second.replica_id is not None and self._chosen is not second:
+                self._lose(second)
+
+    def _first_token(self, of: ReplicaAttempt) -> None:
+        """A try has its first token. Raises Outrun where it is not the first to."""
+        if self._chosen is not None:
+            if self._chosen is not of:
+                raise HedgeLost
+            return
+        self._on_first_token(of)
+        if self._timer is not None:
+            self._timer.cancel()
+        if of is self.second:
+            self._choose_second()
+            self._stop(self.first, self._first_task)
+        else:
+            self._chosen = self.first
+            self._stop(self.second, self._second_task)
+
+    def _stop(self, other: ReplicaAttempt | None, task: asyncio.Task[Any] | None) -> None:
+        if other is not None and task is not None:
+            other.has_lost = True
+            task.cancel()
+
+    def _choose_second(self) -> None:
+        if self.second is not None:
+            self._chosen = self.second
+            self._on_chosen(self.second)
+
+    async def _go_on(self) -> None:
+        """The rest is the second's."""
+        if self._second_task is not None:
+            await self._second_task
+
+    async def _end(self) -> None:
+        """Leave nothing behind."""
+        if self._timer is not None:
+            self._timer.cancel()
+        second, task = self.second, self._second_task
+        if second is None or task is None:
+            return
+        second.has_lost = self._chosen is not second
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if second.replica_id is not None:
+            self._lose(self.first if self._chosen is second else second)
+
+    def _lose(self, one: ReplicaAttempt) -> None:
+        """Report, once, which of two tries was not the one that counts."""
+        if not self._is_told:
+            self._is_told, event = True, self._event(one)
+            self._metrics.note_hedge(event, "second" if one is self.first else "first")
+            self._journal.commit_later(event)
+
+    def _event(self, one: ReplicaAttempt) -> UsageEvent:
+        seconds = time.perf_counter() - self._asked.conversation.started_at
+        return make_event(
+            msgspec.structs.replace(self._metered, deployment_id=one.deployment_id),
+            outcome="hedged",
+            replica_id=one.replica_id,
+            tokens=one.counted() or NO_TOKENS,
+            timings=RequestTimings(total_seconds=seconds),
+        )

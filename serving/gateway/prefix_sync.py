@@ -1,0 +1,200 @@
+"""Gateways tell each other which replica they sent which prompt's blocks, and how many are still to
+be read, by Redis's publish and subscribe, so that a conversation finds its replica whichever
+gateway it comes through, and none is sent more than it can read.
+
+Digests alone travel, which begin with an organization's secret salt. What is lost, or told while
+Redis is away, costs a prompt that is read again, and nothing else.
+"""
+
+import asyncio
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Annotated
+
+import msgspec
+from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
+
+from serving.contract.codec import NOT_JSON
+from serving.pool.pool import Pool
+from serving.pool.prefix_history import BLOCKS_MAX, Blocks
+from serving.pool.replicas import Replica
+from serving.redis_client import AWAY, open_redis
+
+BACKLOG_SILENT_SECONDS = 1.0
+"""After which a gateway's word counts no more: it may have ended."""
+
+Unread = Mapping[str, int]
+"""Blocks, by replica."""
+
+
+class RemotePrefillBacklog:
+    """The last word of each gateway, counted at the replicas. `clock` is monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._of: dict[str, tuple[float, Unread]] = {}
+
+    def note(self, gateway_id: str, unread: Unread, replicas: Mapping[str, Replica]) -> None:
+        """A gateway said what it has under way."""
+        before = self._of.pop(gateway_id, (0.0, {}))[1]
+        if unread:
+            self._of[gateway_id] = self._clock(), unread
+        self._count({*before, *unread}, replicas)
+
+    def forget_silent(self, replicas: Mapping[str, Replica]) -> None:
+        """Leave out gateways of which nothing was heard for a while."""
+        heard_since = self._clock() - BACKLOG_SILENT_SECONDS
+        for gateway_id in [id_ for id_, (at, _) in self._of.items() if at < heard_since]:
+            self.note(gateway_id, {}, replicas)
+
+    def _count(self, replica_ids: Iterable[str], replicas: Mapping[str, Replica]) -> None:
+        for replica_id in replica_ids:
+            if (replica := replicas.get(replica_id)) is not None:
+                every = (unread.get(replica_id, 0) for _, unread in self._of.values())
+                replica.remote_prefill_backlog = sum(every)
+
+
+CHANNEL = "penstock:prefixes:1"
+TELL_SECONDS = 0.1
+"""A conversation's next turn takes longer to come than it takes to tell of the last."""
+BLOCKS_AT_ONCE = 8_192
+"""Of a message; others take them in within two milliseconds. What came first of more is not told,
+so that nobody's prompts keep other gateways busy."""
+CALL_SECONDS = 1.0
+AWAY_SECONDS = 2.0
+SILENT_SECONDS = 10.0
+"""Who told something and heard nothing, not even that, is not heard: the connection is dead."""
+WORD = 8
+"""Bytes of a block."""
+
+Prompt = tuple[str, bytes]
+"""A replica, and the blocks of a prompt that it was sent."""
+
+
+class PrefixUpdate(msgspec.Struct, array_like=True):
+    """What a gateway tells at a time."""
+
+    gateway_id: str
+    prompts: list[Prompt]
+    unread: dict[str, Annotated[int, msgspec.Meta(ge=0)]] = {}
+    """Blocks of prompts without a first token, by replica."""
+
+
+class PrefixSync:
+    """`pools` are those whose replicas are told of; `tell` costs a request next to nothing. Without
+    a Redis nobody is told."""
+
+    def __init__(
+        self, url: str | None, gateway_id: str, pools: Callable[[], Mapping[str, Pool]]
+    ) -> None:
+        self.told = 0
+        self.heard = 0
+        self.untold = 0
+        """Prompts, of which nobody heard."""
+        self._gateway_id = gateway_id
+        self._told_unread: dict[str, int] = {}
+        self._elsewhere = RemotePrefillBacklog(time.monotonic)
+        self._pools = pools
+        self._waiting: deque[Prompt] = deque()
+        self._blocks = 0
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(PrefixUpdate).decode
+        self._redis = None if url is None else open_redis(url)
+
+    def tell(self, replica_id: str, blocks: Blocks) -> None:
+        """Have others know, soon."""
+        if self._redis is None:
+            return
+        self._waiting.append((replica_id, array("Q", blocks).tobytes()))
+        self._blocks += len(blocks)
+        while self._blocks > BLOCKS_AT_ONCE:
+            self._take()
+            self.untold += 1
+
+    async def run(self) -> None:
+        """Tell and hear, for ever, where there is a Redis."""
+        if self._redis is not None:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._tell_all(self._redis))
+                tasks.create_task(self._hear_all(self._redis))
+
+    async def close(self) -> None:
+        """Let go of Redis."""
+        if self._redis is not None:
+            with suppress(*AWAY):
+                await self._redis.aclose()
+
+    async def _tell_all(self, redis: Redis) -> None:
+        while _goes_on():
+            await asyncio.sleep(TELL_SECONDS)
+            replicas = self._replicas()
+            self._elsewhere.forget_silent(replicas)
+            unread = {
+                id_: one.prefill_backlog for id_, one in replicas.items() if one.prefill_backlog
+            }
+            prompts = [self._take() for _ in range(len(self._waiting))]
+            if prompts or unread or self._told_unread:
+                try:
+                    async with asyncio.timeout(CALL_SECONDS):
+                        message = self._encode(PrefixUpdate(self._gateway_id, prompts, unread))
+                        await redis.publish(CHANNEL, message)
+                    self.told, self._told_unread = self.told + len(prompts), unread
+                except AWAY:
+                    self.untold += len(prompts)
+                    await asyncio.sleep(AWAY_SECONDS)
+
+    async def _hear_all(self, redis: Redis) -> None:
+        while _goes_on():
+            try:
+                async with redis.pubsub() as channel:
+                    await channel.subscribe(CHANNEL)
+                    await self._listen(channel)
+            except AWAY:
+                await asyncio.sleep(AWAY_SECONDS)
+
+    async def _listen(self, channel: PubSub) -> None:
+        """Hear all that is told, ourselves included. Raises TimeoutError, or what redis-py does."""
+        told = self.told
+        while _goes_on():
+            message = await channel.get_message(timeout=SILENT_SECONDS)
+            if message is not None:
+                if message["type"] == "message":  # else Redis says that we are heard from now on
+                    self._hear(message["data"])
+                await asyncio.sleep(0)  # What has come already is read without a pause.
+            elif self.told > told:
+                raise TimeoutError
+            told = self.told
+
+    def _replicas(self) -> dict[str, Replica]:
+        return {id_: one for pool in self._pools().values() for id_, one in pool.replicas.items()}
+
+    def _take(self) -> Prompt:
+        prompt = self._waiting.popleft()
+        self._blocks -= len(prompt[1]) // WORD
+        return prompt
+
+    def _hear(self, message: bytes) -> None:
+        """Take in what another gateway told; what cannot be read is another version's."""
+        try:
+            news = self._decode(message)
+        except NOT_JSON:
+            return
+        if news.gateway_id == self._gateway_id:
+            return
+        replicas = self._replicas()
+        self._elsewhere.note(news.gateway_id, news.unread, replicas)
+        for replica_id, told in news.prompts:
+            replica = replicas.get(replica_id)
+            if replica is not None and not len(told) % WORD and len(told) <= BLOCKS_MAX * WORD:
+                replica.seen.note(tuple(array("Q", told)))
+                self.heard += 1
+
+
+def _goes_on() -> bool:
+    """Tell whether nobody ended this task: redis-py was seen to swallow that as it gave up."""
+    task = asyncio.current_task()
+    return task is not None and not task.cancelling()

@@ -1,1 +1,0 @@
-"""From a body's bytes to a job: `preparation.py` says where, here or beside the loop."""

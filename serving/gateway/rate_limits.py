@@ -1,0 +1,88 @@
+"""The caller's rate limits on the way of a request: before its body, with it, and in its reply."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from serving.gateway.auth import Principal
+from serving.gateway.conversation import Conversation
+from serving.gateway.dialects.base import InferenceRequest
+from serving.gateway.error_mapping import rate_limited
+from serving.gateway.errors import RateLimited
+from serving.limits.gcra import LimitStatus
+from serving.limits.limiter import (
+    NOTHING_MADE,
+    RateLimiter,
+    RateLimitExceeded,
+    RateReservation,
+    RequestSize,
+)
+from serving.limits.plans import RateLimitPlan, RateLimitPlans
+
+
+class RateLimitEnforcer:
+    """Asks the limiter, and says in the caller's language how it came out."""
+
+    def __init__(
+        self, limiter: RateLimiter, plans: RateLimitPlans, now: Callable[[], datetime]
+    ) -> None:
+        self._limiter = limiter
+        self._plans = plans
+        self._now = now
+
+    def check(self, conversation: Conversation, principal: Principal) -> None:
+        """Refuse at once who has no request left; else have the reply tell how limits stand.
+
+        Raises RateLimited.
+        """
+        plan = self._plan(principal)
+        if plan is None:
+            return
+        self._tell(conversation, lambda: self._limiter.known(plan))
+        try:
+            self._limiter.check_early(plan)
+        except RateLimitExceeded as exceeded:
+            raise self._refused(conversation, exceeded) from None
+
+    def count(self, principal: Principal) -> None:
+        """Take a request that asks for nothing that could be reserved; nobody waits for it."""
+        plan = self._plan(principal)
+        if plan is not None:
+            self._limiter.count(plan)
+
+    async def reserve(
+        self,
+        conversation: Conversation,
+        principal: Principal,
+        job: InferenceRequest,
+        *,
+        makes: bool = True,
+    ) -> RateReservation | None:
+        """Take a request, a place and what a job is expected to take of tokens, unless it `makes`
+        nothing; None where nothing limits it. Raises RateLimited."""
+        plan = self._plan(principal)
+        if plan is None:
+            return None
+        size = RequestSize(job.body_bytes, job.output_tokens_max) if makes else NOTHING_MADE
+        key_id, model_id = principal.key.key_id, job.model.model_id
+        try:
+            reserved = await self._limiter.reserve(plan, key_id, model_id, size)
+        except RateLimitExceeded as exceeded:
+            raise self._refused(conversation, exceeded) from None
+        if reserved is not None and makes:
+            standings = reserved.standings
+            self._tell(conversation, lambda: standings)
+        return reserved
+
+    def _plan(self, principal: Principal) -> RateLimitPlan | None:
+        return self._plans.plan(principal.key, principal.project, principal.organization)
+
+    def _tell(
+        self, conversation: Conversation, standings: Callable[[], Sequence[LimitStatus]]
+    ) -> None:
+        envelope = conversation.envelope
+        conversation.limit_headers = lambda: envelope.limit_headers(standings(), self._now())
+
+    def _refused(self, conversation: Conversation, exceeded: RateLimitExceeded) -> RateLimited:
+        standings = exceeded.standings  # not the error, which knows who raised it
+        self._tell(conversation, lambda: standings)
+        return rate_limited(exceeded.excess, self._now())
