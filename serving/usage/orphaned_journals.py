@@ -35,18 +35,18 @@ from serving.usage.shipper import ShipmentFailed, UsageShipper, ship_batch
 log = structlog.get_logger(__name__)
 
 
-CREDENTIAL = "credential"
+CREDENTIAL_FILE = "credential"
 
 
 def leave_credential(folder: Path, credential: str) -> None:
     """Write it for our owner alone to read. Where that fails we ship our journal ourselves."""
-    draft = folder / f"{CREDENTIAL}.new"
+    draft = folder / f"{CREDENTIAL_FILE}.new"
     try:
         draft.unlink(missing_ok=True)
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(credential)
-        draft.replace(folder / CREDENTIAL)
+        draft.replace(folder / CREDENTIAL_FILE)
     except OSError as error:
         log.warning("credential_not_left", folder=folder.name, error=str(error))
 
@@ -54,7 +54,7 @@ def leave_credential(folder: Path, credential: str) -> None:
 def left_credential(folder: Path) -> str | None:
     """Return what was left; None where nothing was, as by gateways of before."""
     try:
-        return (folder / CREDENTIAL).read_text("ascii").strip() or None
+        return (folder / CREDENTIAL_FILE).read_text("ascii").strip() or None
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.contract.replica import NO_PREFIX_CACHE
 from serving.gateway.admission import Place, best, blocks_of_prompt, in_order
 from serving.gateway.auth import Principal
 from serving.gateway.dialects.base import InferenceRequest
@@ -128,7 +127,7 @@ def test_nothing_is_hashed_where_there_is_no_choice(slots: tuple[int, ...]) -> N
     _, pool = place("any", *slots)
     asked = job(messages=[{"role": "user", "content": LONG}])
     assert bool(blocks_of_prompt(principal(), asked, [pool])) == (len(slots) > 1)
-    pool.capabilities |= {NO_PREFIX_CACHE}
+    pool.has_prefix_cache = False
     assert not blocks_of_prompt(principal(), asked, [pool])
 
 

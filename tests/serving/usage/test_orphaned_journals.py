@@ -93,7 +93,7 @@ async def test_what_a_dead_gateway_left_is_told_by_the_credential_that_it_left(
     await die(tmp_path / "of before")
     leave_credential(tmp_path / "dead", CREDENTIAL)
     leave_credential(tmp_path / "dead", "gateway.dead.2.mac")
-    assert (tmp_path / "dead" / CREDENTIAL).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "dead" / orphaned_journals.CREDENTIAL_FILE).stat().st_mode & 0o777 == 0o600
     shown: set[tuple[str, str]] = set()
     post = ControlApi.post
 
