@@ -4,9 +4,9 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -37,9 +37,6 @@ def _renderers(log_format: str) -> list[structlog.typing.Processor]:
 
 
 Attributes = Mapping[str, str | int | float | bool]
-Describe = Callable[[], Attributes]
-"""Called only where spans are exported."""
-
 _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -48,43 +45,7 @@ def valid_traceparent(header: str) -> str | None:
     return header if header and _TRACEPARENT.fullmatch(header) else None
 
 
-EngineCall = AbstractContextManager[str | None, bool | None]
-"""Yields the traceparent to send an engine."""
-
-
-class RequestTrace(Protocol):
-    """The trace of one request."""
-
-    def engine_call(self) -> EngineCall:
-        """Open the engine's part; yields the context to send it."""
-        ...
-
-    def end(self, describe: Describe, error: str | None) -> None:
-        """Close the request's span, naming the kind of error if there was one."""
-        ...
-
-
-class PassthroughTrace:
-    """Exports nothing; the engine gets the client's own context."""
-
-    def __init__(self, traceparent: str | None) -> None:
-        self._traceparent = traceparent
-
-    def engine_call(self) -> EngineCall:
-        """Return the client's context."""
-        return self
-
-    def __enter__(self) -> str | None:
-        return self._traceparent
-
-    def __exit__(self, *exc: object) -> None:
-        return None
-
-    def end(self, describe: Describe, error: str | None) -> None:
-        """Do nothing."""
-
-
-class ExportingTrace:
+class RequestTrace:
     """A server span and its children."""
 
     def __init__(self, tracer: "Tracer", span: "Span") -> None:
@@ -92,7 +53,8 @@ class ExportingTrace:
         self._span = span
 
     @contextmanager
-    def _engine_call(self) -> Iterator[str | None]:
+    def engine_call(self) -> Iterator[str]:
+        """Open a child span; yields the traceparent to send an engine."""
         from opentelemetry.trace import SpanKind, set_span_in_context
 
         parent = set_span_in_context(self._span)
@@ -103,15 +65,11 @@ class ExportingTrace:
             flags = int(context.trace_flags)
             yield f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags:02x}"
 
-    def engine_call(self) -> EngineCall:
-        """Open a child span and return its context."""
-        return self._engine_call()
-
-    def end(self, describe: Describe, error: str | None) -> None:
+    def end(self, attributes: Attributes, error: str | None) -> None:
         """Close the span. No exception is recorded: its text might hold content."""
         from opentelemetry.trace import StatusCode
 
-        self._span.set_attributes(dict(describe()))
+        self._span.set_attributes(dict(attributes))
         if error is not None:
             self._span.set_attribute("error.type", error)
             self._span.set_status(StatusCode.ERROR)
@@ -119,18 +77,23 @@ class ExportingTrace:
 
 
 class RequestTracing:
-    """Begins traces; exporting ones only when given a provider."""
+    """Begins traces, where there is a provider that exports them."""
 
     def __init__(self, provider: "TracerProvider | None" = None) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("penstock") if provider else None
 
+    @property
+    def is_exporting(self) -> bool:
+        """Whether anybody collects spans; an engine is told the client's own context else."""
+        return self._tracer is not None
+
     def begin(
-        self, name: str, traceparent: str | None, describe: Describe, elapsed_seconds: float
-    ) -> RequestTrace:
+        self, name: str, traceparent: str | None, attributes: Attributes, elapsed_seconds: float
+    ) -> "RequestTrace":
         """Begin the trace of a request that arrived `elapsed_seconds` ago."""
         if self._tracer is None:
-            return PassthroughTrace(traceparent)
+            raise RuntimeError("nobody collects spans")
         from opentelemetry.trace import SpanKind
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -139,10 +102,10 @@ class RequestTracing:
             name,
             context=TraceContextTextMapPropagator().extract(carrier),
             kind=SpanKind.SERVER,
-            attributes=dict(describe()),
+            attributes=dict(attributes),
             start_time=time.time_ns() - int(elapsed_seconds * 1e9),
         )
-        return ExportingTrace(self._tracer, span)
+        return RequestTrace(self._tracer, span)
 
     def close(self) -> None:
         """Send what is not yet exported."""

@@ -82,7 +82,7 @@ async def retire(
     if left:
         log.warning("requests_ended", in_flight=gateway.app.in_flight, after_seconds=patience)
         gateway.lease_manager.end_waits()
-        gateway.app.end_all()
+        gateway.app.inference.stop_all()
     await listening
 
 

@@ -45,7 +45,9 @@ from serving.usage.leases import (
 Place = tuple[DeploymentRecord, Pool]
 
 
-def blocks_of_prompt(principal: Principal, job: InferenceRequest, pools: Iterable[Pool]) -> Blocks:
+def blocks_of_prompt(
+    principal: Principal, inference: InferenceRequest, pools: Iterable[Pool]
+) -> Blocks:
     """Return what the job's prompt begins with; nothing where there is one replica to go to, or
     none that remembers.
 
@@ -53,55 +55,59 @@ def blocks_of_prompt(principal: Principal, job: InferenceRequest, pools: Iterabl
     """
     if sum(len(pool.replicas) for pool in pools if pool.has_prefix_cache) < 2:
         return ()
-    return blocks_of(job.work.fields, principal.cache_salt + job.model.variant_id)
+    return blocks_of(
+        inference.engine_request.fields, principal.cache_salt + inference.model.variant_id
+    )
 
 
 def in_order(
-    places: Sequence[Place], job: InferenceRequest, blocks: Blocks = ()
+    candidates: Sequence[Place], inference: InferenceRequest, blocks: Blocks = ()
 ) -> tuple[Place, ...]:
     """Return where a job goes, and then where it may go too. What a grammar is compiled for goes on
     only where the same engine has the same weights: that is where it is looked at."""
-    home = best(places, job, blocks)
-    others = [place for place in places if place is not home]
-    if job.work.grammars is not None:
+    home = best(candidates, inference, blocks)
+    others = [place for place in candidates if place is not home]
+    if inference.engine_request.grammars is not None:
         others = [place for place in others if _compiles_alike(place[0], home[0])]
     return home, *others
 
 
 def slot_of(
-    places: Sequence[Place], slot_request: SlotRequest, avoid: Collection[str] = ()
+    candidates: Sequence[Place], slot_request: SlotRequest, avoid: Collection[str] = ()
 ) -> Slot:
     """Return a slot where a job goes, or where it may go too if there is one there before."""
-    (_, pool), *others = places
+    (_, pool), *others = candidates
     return pool.slot(slot_request, avoid, [other for _, other in others])
 
 
-def bound_of(places: Iterable[Place]) -> PromptBound:
+def bound_of(candidates: Iterable[Place]) -> PromptBound:
     """Return how many tokens a prompt has at most, wherever of these a job goes."""
-    return reduce(PromptBound.or_wider, (pool.prompt_bound for _, pool in places))
+    return reduce(PromptBound.or_wider, (pool.prompt_bound for _, pool in candidates))
 
 
-def deployment_of(places: Sequence[Place], slot: Slot) -> DeploymentRecord:
+def deployment_of(candidates: Sequence[Place], slot: Slot) -> DeploymentRecord:
     """Return what a slot is held of."""
-    return next(deployment for deployment, pool in places if pool is slot.pool)
+    return next(deployment for deployment, pool in candidates if pool is slot.pool)
 
 
 def _compiles_alike(one: DeploymentRecord, other: DeploymentRecord) -> bool:
     return (one.engine, one.weights) == (other.engine, other.weights)
 
 
-def best(places: Sequence[Place], job: InferenceRequest, blocks: Blocks = ()) -> Place:
+def best(candidates: Sequence[Place], inference: InferenceRequest, blocks: Blocks = ()) -> Place:
     """Return where a job goes: of the deployments with room one's own before shared ones, and of
     several that which has the replica to take. Where none has room, the one with the shortest wait.
     """
-    if len(places) == 1:
-        return places[0]
-    open_ = [place for place in places if place[1].has_room(job.tier, job.width)]
+    if len(candidates) == 1:
+        return candidates[0]
+    open_ = [
+        place for place in candidates if place[1].has_room(inference.tier, inference.sequences)
+    ]
     if not open_:
-        return min(places, key=lambda place: (place[1].load, place[0].dedicated_to is None))
+        return min(candidates, key=lambda place: (place[1].load, place[0].dedicated_to is None))
     among = [place for place in open_ if place[0].dedicated_to is not None] or open_
     replicas = chain.from_iterable(pool.replicas.values() for _, pool in among)
-    choice = choose(replicas, among[0][1].now, sequences=job.width, blocks=blocks)
+    choice = choose(replicas, among[0][1].now, sequences=inference.sequences, blocks=blocks)
     if choice is None:
         raise RuntimeError("a pool has room, and none of its replicas")
     deployment_id = choice.replica.record.deployment_id
@@ -112,17 +118,17 @@ class Admission(msgspec.Struct, frozen=True):
     """Where the job goes, and after that where it may run too, by what ticket, at what prices, with
     what money held, for a prompt of how many tokens at most."""
 
-    places: tuple[Place, ...]
+    candidates: tuple[Place, ...]
     slot_request: SlotRequest
     schedule: Schedule
-    hold: BudgetReservation
+    reservation: BudgetReservation
     input_tokens_max: int
     cache_salt: str
 
     @property
     def deployment(self) -> DeploymentRecord:
         """Where it goes."""
-        return self.places[0][0]
+        return self.candidates[0][0]
 
 
 class AdmissionController:
@@ -145,7 +151,7 @@ class AdmissionController:
     async def admit(
         self,
         principal: Principal,
-        job: InferenceRequest,
+        inference: InferenceRequest,
         now: datetime,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> Admission:
@@ -157,17 +163,19 @@ class AdmissionController:
         """
         if not self._journal.healthy:
             raise usage_unavailable()
-        able = self.places(job, principal.organization_id)
-        blocks = blocks_of_prompt(principal, job, [pool for _, pool in able])
-        places = in_order(able, job, blocks)
-        deployment, pool = places[0]
-        if job.work.grammars is not None:
-            await self._grammars.check(principal.organization_id, deployment, job.work.grammars)
-        schedule = self._schedule(principal, job, now)
-        input_tokens_max = job.input_tokens_max(bound_of(places))
-        worst = job.worst_case_nanos(schedule, input_tokens_max)
+        able = self.candidates(inference, principal.organization_id)
+        blocks = blocks_of_prompt(principal, inference, [pool for _, pool in able])
+        candidates = in_order(able, inference, blocks)
+        deployment, pool = candidates[0]
+        if inference.engine_request.grammars is not None:
+            await self._grammars.check(
+                principal.organization_id, deployment, inference.engine_request.grammars
+            )
+        schedule = self._schedule(principal, inference, now)
+        input_tokens_max = inference.input_tokens_max(bound_of(candidates))
+        worst = inference.worst_case_nanos(schedule, input_tokens_max)
         try:
-            hold = await self._lease_manager.hold(
+            reservation = await self._lease_manager.reserve(
                 *(principal.budget_ids, worst, now),
                 patience_seconds=deployment.timeouts.queue_seconds,
                 is_wanted=is_wanted,
@@ -181,30 +189,32 @@ class AdmissionController:
         except ReservationUnavailable:
             raise usage_unavailable() from None
         if self._clock.is_yet_to_come(now):
-            hold.void()
+            reservation.void()
             raise usage_unavailable()
         rates = TokenWeights.of(schedule[0])
         slot_request = slot_request_of(
             principal,
-            job,
+            inference,
             deployment,
             token_bytes=pool.queue.token_bytes,
             rates=rates,
             blocks=blocks,
         )
         return Admission(
-            places, slot_request, schedule, hold, input_tokens_max, principal.cache_salt
+            candidates, slot_request, schedule, reservation, input_tokens_max, principal.cache_salt
         )
 
-    def _schedule(self, principal: Principal, job: InferenceRequest, now: datetime) -> Schedule:
-        variant_id, organization_id = job.model.variant_id, principal.organization_id
-        self._check_tier(principal, job.tier)
-        schedule = self._directory.schedule(variant_id, organization_id, now, job.tier)
+    def _schedule(
+        self, principal: Principal, inference: InferenceRequest, now: datetime
+    ) -> Schedule:
+        variant_id, organization_id = inference.model.variant_id, principal.organization_id
+        self._check_tier(principal, inference.tier)
+        schedule = self._directory.schedule(variant_id, organization_id, now, inference.tier)
         if schedule is not None:
             return schedule
-        if job.tier == "default":
+        if inference.tier == "default":
             raise model_unavailable()
-        raise invalid("service_tier", f"this model is not offered in the tier '{job.tier}'")
+        raise invalid("service_tier", f"this model is not offered in the tier '{inference.tier}'")
 
     def _check_tier(self, principal: Principal, tier: Tier) -> None:
         tier_id = principal.organization.limit_tier_id
@@ -215,35 +225,37 @@ class AdmissionController:
         wanted = f"'{tier}' is not in your organization's usage tier, which has: {known}"
         raise invalid("service_tier", wanted)
 
-    def places(self, job: InferenceRequest, organization_id: str) -> list[Place]:
+    def candidates(self, inference: InferenceRequest, organization_id: str) -> list[Place]:
         """Return the deployments that are ready, or soon will be, and able.
 
         Raises Unavailable, or BadRequest naming what none of them is able to.
         """
-        places = [
+        candidates = [
             (deployment, self._directory.pools[deployment.deployment_id])
-            for deployment in self._directory.deployments(job.model.variant_id, organization_id)
+            for deployment in self._directory.deployments(
+                inference.model.variant_id, organization_id
+            )
         ]
         ready = [
             (deployment, pool)
-            for deployment, pool in places
+            for deployment, pool in candidates
             if pool.is_open and _may_serve(deployment, pool)
         ]
         if not ready:
-            raise _not_ready([pool for _, pool in places if pool.is_loading])
-        needs = job.work.needs
+            raise _not_ready([pool for _, pool in candidates if pool.is_loading])
+        needs = inference.engine_request.needs
         able = [place for place in ready if needs.keys() <= place[1].capabilities]
         if not able:
             lacking = needs.keys() - ready[0][1].capabilities
             reason = next(reason for feature, reason in needs.items() if feature in lacking)
-            raise job.dialect.refusal(RequestRejected(reason), job)
+            raise inference.dialect.refusal(RequestRejected(reason), inference)
         # Nobody is woken, or waited for, where another is there.
         return [place for place in able if place[1].has_ready_replica] or able
 
 
 def slot_request_of(
     principal: Principal,
-    job: InferenceRequest,
+    inference: InferenceRequest,
     deployment: DeploymentRecord,
     *,
     token_bytes: float,
@@ -252,16 +264,16 @@ def slot_request_of(
 ) -> SlotRequest:
     """Return what a job asks of the deployment's pool, where a token of a prompt has so many
     bytes."""
-    work, prompt_bytes = job.work, job.prompt_bytes
+    engine_request, prompt_bytes = inference.engine_request, inference.prompt_bytes
     return SlotRequest(
         organization_id=principal.organization_id,
         weight=principal.organization.weight,
-        tier=job.tier,
-        feature=work.feature,
-        sequences=job.width,
+        tier=inference.tier,
+        feature=engine_request.feature,
+        sequences=inference.sequences,
         input_tokens=1 + int(prompt_bytes / token_bytes),
         prompt_bytes=prompt_bytes,
-        output_tokens_max=work.output_tokens_max * work.choices,
+        output_tokens_max=engine_request.output_tokens_max * engine_request.choices,
         rates=rates,
         seconds_max=deployment.timeouts.queue_seconds,
         blocks=blocks,

@@ -29,6 +29,7 @@ from serving.gateway.errors import (
     ServiceUnavailable,
     Unauthorized,
 )
+from serving.gateway.http.request import HttpRequest
 
 DIGEST_BYTES = 32
 
@@ -140,6 +141,13 @@ class Principal:
     @property
     def is_suspended(self) -> bool:
         return self.organization.status != "active"
+
+
+class ApiRequest(HttpRequest):
+    """A request of the API: whose it is and which variant it named, once that is known."""
+
+    principal: Principal | None = None
+    variant_id: str | None = None
 
 
 class Authenticator:

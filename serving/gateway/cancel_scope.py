@@ -1,6 +1,6 @@
 """What may cut one request short: its client leaves, a deadline passes, or the gateway ends.
 
-Inside `with interrupts:` either of them cancels the awaiting task, and leaving the block turns
+Inside `with scope:` either of them cancels the awaiting task, and leaving the block turns
 that into Interrupted. Deadlines are lazy: pushing one further costs an assignment, no timer.
 """
 
@@ -11,7 +11,7 @@ from typing import Literal
 LOOK_SECONDS = 1.0
 """The longest a timer is set for: setting one again for each nearer deadline costs more."""
 
-Reason = Literal["client_gone", "first_byte", "gap", "total", "gateway_ends"]
+Reason = Literal["client_gone", "first_byte", "gap", "total", "gateway_stopping"]
 
 
 class RequestCancelled(Exception):
@@ -30,7 +30,7 @@ class CancelScope:
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
         self._reason: Reason | None = None
-        self.is_abandoned = False
+        self.is_detached = False
         """Whether the work goes on for nobody, to learn what it took."""
         self._end_at = self._loop.time() + total_seconds
         self._end_reason: Reason = "total"
@@ -47,26 +47,26 @@ class CancelScope:
         """Say that nobody listens any more."""
         self._fire("client_gone")
 
-    def gateway_ends(self) -> None:
+    def gateway_stopping(self) -> None:
         """Say that this process waits no longer."""
-        self._fire("client_gone" if self.is_abandoned else "gateway_ends")
+        self._fire("client_gone" if self.is_detached else "gateway_stopping")
 
-    def abandon(self, seconds: float) -> None:
+    def detach(self, seconds: float) -> None:
         """Say the same of work that may go on for so long."""
-        self.is_abandoned = True
+        self.is_detached = True
         end_at = self._loop.time() + seconds
         if end_at < self._end_at:
             self._end_at, self._end_reason = end_at, "client_gone"
         if self._timer is not None:
             self._arm()
 
-    def expect(self, reason: Reason, seconds: float) -> None:
+    def set_deadline(self, reason: Reason, seconds: float) -> None:
         """Interrupt with `reason` unless something else is expected within `seconds`."""
         self._next_at, self._next_reason = self._loop.time() + seconds, reason
         if self._timer is not None and self._next_at < self._timer.when():
             self._arm()
 
-    def expect_nothing(self) -> None:
+    def clear_deadline(self) -> None:
         """Wait as long as all may take."""
         self._next_at, self._next_reason = self._end_at, self._end_reason
 

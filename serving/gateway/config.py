@@ -22,7 +22,7 @@ from serving.contract.environment import (
     timeout,
     url,
 )
-from serving.gateway.http.body_memory import BYTES_MAX
+from serving.gateway.http.request import BODIES_BYTES_MAX
 from serving.gateway.http.write_buffer import ALL_PENDING_BYTES_MAX
 from serving.gateway.idempotency.execution import ALL_COPIES_BYTES_MAX
 
@@ -71,7 +71,7 @@ def memory_bounds(limit_bytes: int) -> MemoryBounds:
     """Return the bounds of a process that may have so many bytes: half of them together, and no
     more than the usual bounds, which 2 GiB allow."""
     return MemoryBounds(
-        min(BYTES_MAX, limit_bytes // 4),
+        min(BODIES_BYTES_MAX, limit_bytes // 4),
         min(ALL_PENDING_BYTES_MAX, limit_bytes // 8),
         min(ALL_COPIES_BYTES_MAX, limit_bytes // 8),
     )

@@ -5,11 +5,12 @@ itself brings a key, and is held to its own project's list. A project that lists
 requests of pages as any other: without leave to be read.
 """
 
-from serving.gateway.conversation import Conversation
 from serving.gateway.dialects.anthropic import envelope as anthropics
 from serving.gateway.dialects.openai import envelope
 from serving.gateway.directory import Directory
 from serving.gateway.errors import Forbidden, Headers
+from serving.gateway.http.request import HttpRequest
+from serving.gateway.http.response import HttpResponse
 
 SECONDS_REMEMBERED = 600
 LIMITS = tuple(
@@ -40,51 +41,55 @@ READABLE = b", ".join(
 VARY = (b"vary", b"origin")
 
 
-def is_preflight(conversation: Conversation) -> bool:
+def is_preflight(http: HttpRequest) -> bool:
     """Tell whether a browser asks what a page may do."""
-    return conversation.method == "OPTIONS" and bool(_origin(conversation))
+    return http.method == "OPTIONS" and bool(_origin(http))
 
 
-async def answer_preflight(conversation: Conversation, directory: Directory, method: str) -> None:
+async def answer_preflight(
+    http: HttpRequest, response: HttpResponse, directory: Directory, method: str
+) -> None:
     """Say that a page may send a request by `method`. Raises Forbidden where none may."""
-    origin = _origin(conversation)
+    origin = _origin(http)
     if not directory.is_allowed_somewhere(origin):
         raise _not_allowed(origin)
-    asked = conversation.header(b"access-control-request-headers")
+    asked = http.header(b"access-control-request-headers")
     headers = [
         (b"access-control-allow-methods", method.encode()),
         (b"access-control-allow-headers", asked.encode("latin-1")),
         (b"access-control-max-age", str(SECONDS_REMEMBERED).encode()),
     ]
-    await conversation.reply(200, b"", headers)
+    await response.send(200, b"", headers)
 
 
-def open_reply(conversation: Conversation, directory: Directory) -> None:
+def open_response(http: HttpRequest, response: HttpResponse, directory: Directory) -> None:
     """Let a page of an origin that some project allows read its answer, as long as its key was not
     looked at."""
-    origin = _origin(conversation)
+    origin = _origin(http)
     if origin and directory.is_allowed_somewhere(origin):
-        conversation.more_headers = _leave(origin)
+        response.cors_headers = _leave(origin)
 
 
-def check_origin(conversation: Conversation, allowed_origins: tuple[str, ...]) -> None:
+def check_origin(
+    http: HttpRequest, response: HttpResponse, allowed_origins: tuple[str, ...]
+) -> None:
     """Let a page read its answer where its key's project allows its origin.
 
     Raises Forbidden where the project allows others.
     """
-    origin = _origin(conversation)
+    origin = _origin(http)
     if not origin:
         return
     if origin in allowed_origins:
-        conversation.more_headers = _leave(origin)
+        response.cors_headers = _leave(origin)
         return
-    conversation.more_headers = ()
+    response.cors_headers = ()
     if allowed_origins:
         raise _not_allowed(origin)
 
 
-def _origin(conversation: Conversation) -> str:
-    return conversation.header(b"origin")
+def _origin(http: HttpRequest) -> str:
+    return http.header(b"origin")
 
 
 def _leave(origin: str) -> Headers:

@@ -27,10 +27,10 @@ from serving.gateway.admission import (
 )
 from serving.gateway.auth import Principal
 from serving.gateway.cancel_scope import CancelScope, RequestCancelled
-from serving.gateway.conversation import ClientDisconnected, Conversation
 from serving.gateway.dialects.base import InferenceRequest, TokenCountDialect
 from serving.gateway.error_mapping import model_unavailable, no_slot
 from serving.gateway.errors import BadRequest, DeadlineExceeded
+from serving.gateway.http.response import ClientDisconnected, HttpResponse
 from serving.pool.replicas import Replica
 from serving.pool.slot_request import PoolError
 
@@ -41,7 +41,7 @@ COUNT_SECONDS = 5.0
 async def count_prompt(
     client: ReplicaClient,
     replica: ReplicaRecord,
-    work: EngineRequest,
+    engine_request: EngineRequest,
     *,
     served_name: str,
     request_id: str,
@@ -49,9 +49,11 @@ async def count_prompt(
 ) -> int | None:
     """Return how many tokens the prompts of a request have of which its engine said nothing; None
     where the replica cannot count, or does not answer."""
-    if "count" not in replica.capabilities or work.operation == "embeddings":
+    if "count" not in replica.capabilities or engine_request.operation == "embeddings":
         return None
-    tokens, requests = write_counts(work, served_name=served_name, text_guard=replica.text_guard)
+    tokens, requests = write_counts(
+        engine_request, served_name=served_name, text_guard=replica.text_guard
+    )
     try:
         async with asyncio.timeout(COUNT_SECONDS):
             for request in requests:
@@ -93,47 +95,44 @@ class TokenCounter:
         self,
         principal: Principal,
         dialect: TokenCountDialect,
-        job: InferenceRequest,
-        conversation: Conversation,
+        inference: InferenceRequest,
+        response: HttpResponse,
     ) -> int:
         """Return how many tokens the job's prompt has. Raises ApiError, and ClientGone as soon as
         nobody waits for it any more."""
         organization_id = principal.organization_id
-        places = in_order(self._admission.places(job, organization_id), job)
-        deployment, pool = places[0]
+        candidates = in_order(self._admission.candidates(inference, organization_id), inference)
+        deployment, pool = candidates[0]
         slot_request = slot_request_of(
-            principal, job, deployment, token_bytes=pool.queue.token_bytes
+            principal, inference, deployment, token_bytes=pool.queue.token_bytes
         )
         slot_request = replace(slot_request, sequences=1, output_tokens_max=0)
         timeouts = deployment.timeouts
-        interrupts = CancelScope(timeouts.total_seconds)
-        conversation.watch(interrupts.client_gone)
+        scope = CancelScope(timeouts.total_seconds)
         try:
-            with interrupts:
-                async with slot_of(places, slot_request) as slot:
-                    served_name = deployment_of(places, slot).served_name
-                    interrupts.expect("first_byte", timeouts.first_byte_seconds)
+            with response.on_disconnect(scope.client_gone), scope:
+                async with slot_of(candidates, slot_request) as slot:
+                    served_name = deployment_of(candidates, slot).served_name
+                    scope.set_deadline("first_byte", timeouts.first_byte_seconds)
                     return await self._ask(
-                        *(slot.replica, job, served_name, conversation.request_id),
+                        *(slot.replica, inference, served_name, response.request_id),
                         timeouts.connect_seconds,
                     )
-        except RequestCancelled as interrupted:
-            if interrupted.reason == "client_gone":
+        except RequestCancelled as cancelled:
+            if cancelled.reason == "client_gone":
                 raise ClientDisconnected from None
             raise DeadlineExceeded("The model took too long to count.", code="timeout") from None
         except RequestRejected as refused:
-            raise dialect.refusal(refused, job) from None
+            raise dialect.refusal(refused, inference) from None
         except PoolError as full:
             raise no_slot(full) from None
         except EngineError:
             raise model_unavailable() from None
-        finally:
-            conversation.unwatch()
 
     async def _ask(
         self,
         replica: Replica,
-        job: InferenceRequest,
+        inference: InferenceRequest,
         served_name: str,
         request_id: str,
         connect_seconds: float,
@@ -142,7 +141,7 @@ class TokenCounter:
             message = "This model's engine cannot count tokens."
             raise BadRequest(message, code="unsupported_value", param="model")
         request = write_count(
-            job.work, served_name=served_name, text_guard=replica.record.text_guard
+            inference.engine_request, served_name=served_name, text_guard=replica.record.text_guard
         )
         return await _ask(self._client, replica.record, request, request_id, connect_seconds)
 

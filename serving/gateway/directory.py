@@ -16,13 +16,15 @@ from serving.contract.records import (
     GatewayCountRecord,
     ModelRecord,
     PriceRecord,
+    Task,
     UsageTierRecord,
 )
 from serving.contract.replica import ReplicaRecord
 from serving.contract.units import WrittenTier
 from serving.feed.changes import ChangeBatch
 from serving.feed.mirror import FeedMirror, RecordTable
-from serving.gateway.auth import Authenticator
+from serving.gateway.auth import Authenticator, Principal, may_use
+from serving.gateway.errors import ModelNotFound, ModelTaskMismatch
 from serving.pool.pool import Pool
 
 
@@ -280,6 +282,19 @@ class Directory:
         self.drop_unused_pools = self._running.drop_unused_pools
         self.limit_tier = self._limit_tiers.get
         self.schedule = self._prices.schedule
+
+    def find_model(self, principal: Principal, name: str, task: Task | None = None) -> ModelRecord:
+        """Return the model of that name, for a route of this task.
+
+        Raises ModelNotFound when unknown or not granted, ModelTaskMismatch for one that is for
+        something else.
+        """
+        model = self.model(name, principal.organization_id)
+        if model is None or not may_use(principal, name, model.public_id, *model.aliases):
+            raise ModelNotFound(name)
+        if task is not None and model.task != task:
+            raise ModelTaskMismatch(name, model.task)
+        return model
 
     @property
     def request_tokens_max(self) -> int:

@@ -7,16 +7,23 @@ from math import ceil
 from serving.contract.budget import BudgetKind, Period, kind_of, limited_id, period_of
 from serving.contract.limits import Measure
 from serving.contract.money import format_dollars
+from serving.contract.usage import Outcome
+from serving.engine.errors import EngineError, ReplicaOverloaded, RequestRejected
+from serving.gateway.cancel_scope import RequestCancelled
+from serving.gateway.dialects.base import InferenceRequest
 from serving.gateway.errors import (
     ApiError,
+    DeadlineExceeded,
     InsufficientQuota,
     RateLimited,
     ServiceUnavailable,
     TooManyQueuedRequests,
 )
+from serving.gateway.http.write_buffer import ClientTooSlow
 from serving.limits.gcra import LimitViolation
 from serving.limits.plans import Owner
 from serving.pool import slot_request
+from serving.pool.slot_request import PoolError
 from serving.usage.leases import (
     BudgetExceeded,
 )
@@ -193,3 +200,37 @@ def rate_limited(excess: LimitViolation, now: datetime) -> RateLimited:
         wait_seconds=wait_seconds,
         metadata=metadata,
     )
+
+
+STEP_ERRORS = (RequestCancelled, ClientTooSlow, PoolError, EngineError)
+"""What may end the work on an admitted request."""
+
+
+def outcome_of(error: Exception) -> Outcome:
+    """Return how a request ended that one of `STEP_ERRORS` ended."""
+    if isinstance(error, RequestCancelled):
+        return "client_cancelled" if error.reason == "client_gone" else "timed_out"
+    if isinstance(error, ClientTooSlow):
+        return "client_cancelled"
+    return "refused_by_engine" if isinstance(error, RequestRejected) else "engine_failed"
+
+
+def raise_api_error(error: Exception, inference: InferenceRequest) -> None:
+    """Raise what the client is told of one of `STEP_ERRORS`, as an ApiError; nothing where it has
+    left."""
+    match error:
+        case ClientTooSlow() | RequestCancelled(reason="client_gone"):
+            return
+        case RequestCancelled(reason="gateway_stopping"):
+            raise gateway_restarting() from None
+        case RequestCancelled():
+            message = "The model took too long to answer."
+            raise DeadlineExceeded(message, code="timeout") from None
+        case RequestRejected():
+            raise inference.dialect.refusal(error, inference) from None
+        case PoolError():
+            raise no_slot(error) from None
+        case ReplicaOverloaded():
+            raise busy() from None
+        case _:
+            raise engine_failed() from None

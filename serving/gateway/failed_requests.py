@@ -16,8 +16,7 @@ from serving.contract.failed_requests import (
     StoredCount,
 )
 from serving.contract.ids import moment_of
-from serving.gateway.auth import Principal
-from serving.gateway.conversation import Conversation
+from serving.gateway.auth import ApiRequest, Principal
 from serving.gateway.errors import ApiError
 from serving.internal_http import InternalCallError
 from serving.usage.control_api import ControlApi
@@ -43,9 +42,9 @@ class FailedRequestLog:
         self._skipped = 0
         self._is_heard = True
 
-    def add(self, conversation: Conversation, error: ApiError) -> None:
+    def add(self, request_id: str, http: ApiRequest, error: ApiError) -> None:
         """Keep why a request failed; nothing of one whose key is unknown."""
-        principal = conversation.principal
+        principal = http.principal
         if principal is None:
             return
         organization_id = principal.organization_id
@@ -54,7 +53,7 @@ class FailedRequestLog:
             self._skipped += 1
             return
         self._counts[organization_id] += 1
-        self._rows.append(_failed_request(conversation, principal, error))
+        self._rows.append(_failed_request(request_id, http, principal, error))
 
     async def run(self) -> None:
         """Send for ever; what is not heard is sent again, unless control refused it."""
@@ -90,20 +89,20 @@ class FailedRequestLog:
 
 
 def _failed_request(
-    conversation: Conversation, principal: Principal, error: ApiError
+    request_id: str, http: ApiRequest, principal: Principal, error: ApiError
 ) -> FailedRequest:
     message = error.message.replace(error.quoted, "", 1) if error.quoted else error.message
     return FailedRequest(
-        request_id=conversation.request_id,
+        request_id=request_id,
         organization_id=principal.organization_id,
         project_id=principal.project.project_id,
         key_id=principal.key.key_id,
-        received_at=moment_of(conversation.request_id),
-        endpoint=storable(conversation.path)[:PARAM_CHARACTERS_MAX],
+        received_at=moment_of(request_id),
+        endpoint=storable(http.path)[:PARAM_CHARACTERS_MAX],
         status=error.status,
         message=storable(message)[:MESSAGE_CHARACTERS_MAX],
         code=storable(error.code or "")[:PARAM_CHARACTERS_MAX],
         param=storable(error.param or "")[:PARAM_CHARACTERS_MAX],
-        variant_id=conversation.variant_id,
-        client_request_id=conversation.client_request_id or "",
+        variant_id=http.variant_id,
+        client_request_id=http.client_request_id or "",
     )

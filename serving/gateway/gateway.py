@@ -19,6 +19,7 @@ from serving.feed.follower import FeedSource, Fetch
 from serving.feed.subscription import FeedSubscription
 from serving.gateway.admission import AdmissionController
 from serving.gateway.app import GatewayApp
+from serving.gateway.attempt import GatewayServices
 from serving.gateway.config import (
     GatewayConfig,
     connections_max,
@@ -27,13 +28,14 @@ from serving.gateway.config import (
     raise_open_files_limit,
 )
 from serving.gateway.directory import Directory
-from serving.gateway.exchange import GatewayServices
 from serving.gateway.failed_requests import FailedRequestLog
 from serving.gateway.grammar_check import GrammarChecker
-from serving.gateway.http.body_memory import BodyMemory
+from serving.gateway.hedging import run_hedged
 from serving.gateway.http.connection_limits import ConnectionLimits
+from serving.gateway.http.request import BodyMemory
 from serving.gateway.http.write_buffer import WriteMemory
 from serving.gateway.idempotency.guard import IdempotencyGuard
+from serving.gateway.inference import InferenceHandler
 from serving.gateway.metrics import GatewayMetrics
 from serving.gateway.parse_offload import ParseOffload
 from serving.gateway.prefix_sync import PrefixSync
@@ -140,8 +142,8 @@ class Gateway:
             else None
         )
         self.control_feed, self.replica_feed = self._feeds(config)
-        self.preparation = ParseOffload()
-        self.finishing = RenderOffload()
+        self.parse_offload = ParseOffload()
+        self.render_offload = RenderOffload()
         self.grammars = GrammarChecker(self.session, config.fleet_url, config.credential)
         self.lingering = DisconnectDrain()
         self.claims = IdempotencyClaims(self.api, self.journal)
@@ -163,21 +165,20 @@ class Gateway:
 
     def _make_app(self, config: GatewayConfig) -> GatewayApp:
         clock, may_hold = self.clock, memory_bounds(self.memory_limit_bytes)
-        return GatewayApp(
+        inference = InferenceHandler(
+            GatewayServices(
+                self.client,
+                self.render_offload,
+                self.journal,
+                self.metrics,
+                OrganizationRetryBudgets(),
+                self.lingering,
+                run_hedged,
+            ),
             self.directory,
             AdmissionController(
                 self.directory, self.lease_manager, self.journal, clock, self.grammars
             ),
-            GatewayServices(
-                self.client,
-                self.finishing,
-                self.journal,
-                self.metrics,
-                OrganizationRetryBudgets(),
-                self.tracing,
-                self.lingering,
-            ),
-            self.preparation,
             IdempotencyGuard(
                 self.claims,
                 self.metrics.keyed,
@@ -186,16 +187,21 @@ class Gateway:
                 pepper=config.key_peppers[-1],
                 copies_bytes_max=may_hold.copies,
             ),
-            rates=RateLimitEnforcer(
+            rate_limits=RateLimitEnforcer(
                 self.limiter, RateLimitPlans(self.directory.limit_tier), clock.now
             ),
-            failed_requests=self.failed_requests,
-            now=clock.now,
-            make_id=EventIdGenerator(clock.time),
+            parse_offload=self.parse_offload,
+            body_memory=BodyMemory(may_hold.bodies),
             body_begins_seconds=config.body_begins_seconds,
-            bodies=BodyMemory(may_hold.bodies),
-            pending=WriteMemory(may_hold.pending),
+            tracing=self.tracing,
             trusted_proxies=config.trusted_proxies,
+            now=clock.now,
+        )
+        return GatewayApp(
+            inference,
+            failed_requests=self.failed_requests,
+            make_id=EventIdGenerator(clock.time),
+            write_memory=WriteMemory(may_hold.pending),
             unknown_proxy=self.connections.unknown_proxy,
         )
 
@@ -236,8 +242,8 @@ class Gateway:
 
     def start(self) -> None:
         """Start what runs beside the requests."""
-        for name, work in self._background().items():
-            task = asyncio.get_running_loop().create_task(work, name=name)
+        for name, engine_request in self._background().items():
+            task = asyncio.get_running_loop().create_task(engine_request, name=name)
             task.add_done_callback(_report)
             self._tasks.append(task)
 
@@ -275,8 +281,8 @@ class Gateway:
         await self.journal.close()
         await self.control_feed.close()
         await self.replica_feed.close()
-        await self.preparation.close()
-        await self.finishing.close()
+        await self.parse_offload.close()
+        await self.render_offload.close()
         await self.limiter.line.close()
         await self.prefix_news.close()
         self.client.close()

@@ -1,12 +1,11 @@
-"""A second try beside one whose first token is late: whichever has a token first goes on, and the
-other is cancelled at once.
+"""A second attempt beside one whose first token is late: whichever has a token first goes on, and
+the other is cancelled at once.
 
 What the engine of the other counted is known by an event of its own, `hedged`, which costs nothing.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,24 +15,34 @@ from serving.contract.usage import UsageEvent
 from serving.engine.errors import EngineError, RequestRejected
 from serving.engine.events import NO_TOKENS
 from serving.engine.request import EngineRequest
-from serving.gateway.attempt import AttemptContext, ReplicaAttempt
-from serving.gateway.metrics import GatewayMetrics
+from serving.gateway.attempt import AttemptRunner, ReplicaAttempt
 from serving.pool.pool import Slot
 from serving.pool.slot_request import NoHedgeSlot, SlotRequest
-from serving.usage.journal import Journal
-from serving.usage.meter import MeterRecord, RequestTimings, make_event
+from serving.usage.meter import RequestTimings, make_event
 
 
-def may_hedge(slot_request: SlotRequest, work: EngineRequest) -> bool:
+async def run_hedged(runner: AttemptRunner, slot: Slot) -> None:
+    """Work on an urgent request on two replicas where the first lets it wait, and where that helps;
+    else on one. Raises what the last attempt does."""
+    if may_hedge(slot.request, runner.inference.engine_request):
+        hedge = HedgedAttempt(runner, slot)
+        runner.attempt = hedge.first
+        await hedge.run()
+    else:
+        runner.attempt = ReplicaAttempt(runner.context, slot)
+        await runner.attempt.run(runner.begin, runner.measure)
+
+
+def may_hedge(slot_request: SlotRequest, engine_request: EngineRequest) -> bool:
     """Tell whether a request may be worked on twice at once: an urgent one of a single sequence,
     whose first token is seen, and for which no engine has to compile anything."""
     if (
         slot_request.tier != "priority"
         or slot_request.sequences > 1
-        or work.operation == "embeddings"
+        or engine_request.operation == "embeddings"
     ):
         return False
-    return work.grammars is None and work.feature != "format"
+    return engine_request.grammars is None and engine_request.feature != "format"
 
 
 class HedgeLost(Exception):
@@ -41,33 +50,20 @@ class HedgeLost(Exception):
 
 
 class HedgedAttempt:
-    """Belongs to the task that runs it. `on_start` hears that the first has its slot, `on_chosen`
-    that the second goes on in its place, `on_first_token` which began first; a second that began is
-    added to `tries`."""
+    """Belongs to the task that runs it; nothing keeps it longer. The runner hears that the first
+    has its slot, that the second goes on in its place, and which had a token first."""
 
-    def __init__(
-        self,
-        asked: AttemptContext,
-        slot: Slot,
-        journal: Journal,
-        metered: MeterRecord,
-        metrics: GatewayMetrics,
-        *,
-        on_start: Callable[[ReplicaAttempt], None],
-        on_chosen: Callable[[ReplicaAttempt], None],
-        on_first_token: Callable[[ReplicaAttempt], None],
-        tries: list[ReplicaAttempt],
-    ) -> None:
-        self.first = ReplicaAttempt(asked, slot)
+    def __init__(self, runner: AttemptRunner, slot: Slot) -> None:
+        self.first = ReplicaAttempt(runner.context, slot)
         self.second: ReplicaAttempt | None = None
-        self._asked = asked
-        self._journal = journal
-        self._metered = metered
-        self._metrics = metrics
-        self._on_start = on_start
-        self._on_chosen = on_chosen
-        self._on_first_token = on_first_token
-        self._tries = tries
+        self._context = runner.context
+        self._journal = runner.services.journal
+        self._metrics = runner.services.metrics
+        self._record = runner.record
+        self._on_start = runner.begin
+        self._on_chosen = runner.choose
+        self._on_first_token = runner.measure
+        self._attempts = runner.attempts
         self._is_told = False
         self._chosen: ReplicaAttempt | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -120,17 +116,17 @@ class HedgedAttempt:
 
     def _begin_second(self) -> None:
         """The first token is late."""
-        if self._chosen is None and not self._asked.interrupts.is_abandoned:
+        if self._chosen is None and not self._context.cancel_scope.is_detached:
             slot = self.first.slot.beside()
-            self.second = ReplicaAttempt(self._asked, slot)
+            self.second = ReplicaAttempt(self._context, slot)
             self._second_task = asyncio.create_task(self._run_second(self.second))
 
     def _second_started(self, second: ReplicaAttempt) -> None:
         # An id of the same moment: the same day, the same budgets, the same hour of the engine's.
-        event_id = same_moment_id(self._metered.event_id)
-        self._metered = msgspec.structs.replace(self._metered, event_id=event_id)
+        event_id = same_moment_id(self._record.event_id)
+        self._record = msgspec.structs.replace(self._record, event_id=event_id)
         self._journal.open(event_id, lambda: self._event(second))
-        self._tries.append(second)
+        self._attempts.append(second)
 
     async def _run_second(self, second: ReplicaAttempt) -> None:
         try:
@@ -196,9 +192,9 @@ class HedgedAttempt:
             self._journal.commit_later(event)
 
     def _event(self, one: ReplicaAttempt) -> UsageEvent:
-        seconds = time.perf_counter() - self._asked.conversation.started_at
+        seconds = time.perf_counter() - self._context.response.started_at
         return make_event(
-            msgspec.structs.replace(self._metered, deployment_id=one.deployment_id),
+            msgspec.structs.replace(self._record, deployment_id=one.deployment_id),
             outcome="hedged",
             replica_id=one.replica_id,
             tokens=one.counted() or NO_TOKENS,

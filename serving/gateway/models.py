@@ -1,28 +1,43 @@
 """`GET /v1/models` and `/v1/models/{id}`: what the key's organization may name."""
 
-from serving.contract.records import ModelRecord, Task
-from serving.gateway.auth import Principal, may_use
+from serving.contract.records import ModelRecord
+from serving.gateway.auth import ApiRequest, Principal, may_use
+from serving.gateway.dialects.base import Envelope
 from serving.gateway.directory import Directory
-from serving.gateway.errors import ModelNotFound, ModelTaskMismatch
+from serving.gateway.http.response import HttpResponse
+from serving.gateway.inference import InferenceHandler
 
 
-def find(directory: Directory, principal: Principal, name: str) -> ModelRecord:
-    """Return the model of that name. Raises ModelNotFound when unknown or not granted."""
-    model = directory.model(name, principal.organization_id)
-    if model is None or not may_use(principal, name, model.public_id, *model.aliases):
-        raise ModelNotFound(name)
-    return model
+class ModelsHandler:
+    """Answers who asks what there is, which is a request like any other."""
 
+    def __init__(self, inference: InferenceHandler) -> None:
+        self._inference = inference
+        self._directory = inference.directory
 
-def find_for(task: Task, directory: Directory, principal: Principal, name: str) -> ModelRecord:
-    """Return the model of that name, for a route of this task.
+    async def list(self, http: ApiRequest, response: HttpResponse, envelope: Envelope) -> None:
+        """Answer with all models that may be called."""
+        principal = self._authenticate(http, response, envelope)
+        await response.send(200, envelope.model_list(offers_of(self._directory, principal)))
 
-    Raises ModelNotFound, or WrongTask for one that is for something else.
-    """
-    model = find(directory, principal, name)
-    if model.task != task:
-        raise ModelTaskMismatch(name, model.task)
-    return model
+    async def show(
+        self, http: ApiRequest, response: HttpResponse, envelope: Envelope, name: str
+    ) -> None:
+        """Answer with one model. Raises ModelNotFound."""
+        principal = self._authenticate(http, response, envelope)
+        model = self._directory.find_model(principal, name)
+        await response.send(200, envelope.model_card(name, model))
+
+    def _authenticate(
+        self, http: ApiRequest, response: HttpResponse, envelope: Envelope
+    ) -> Principal:
+        principal, rate_limits = (
+            self._inference.authenticate(http, response),
+            self._inference.rate_limits,
+        )
+        rate_limits.check(response, envelope, principal)
+        rate_limits.count(principal)
+        return principal
 
 
 def offers_of(directory: Directory, principal: Principal) -> list[tuple[str, ModelRecord]]:

@@ -11,8 +11,9 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
-from serving.gateway.conversation import Receive, Scope, Send
+from serving.gateway.app import Receive, Send
 from serving.gateway.gateway import Gateway
+from serving.gateway.http.request import Scope
 from serving.gateway.metrics import Counts, Labels, counter, gauge
 from serving.pool.pool import Pool
 from serving.pool.replicas import Replica
@@ -105,8 +106,10 @@ def add_gauges(gateway: Gateway) -> None:
     gauge("connections_closed_idle", "To make room.", lambda: lines.closed_idle)
     gauge("requests_unreadable", "No HTTP, or too much of it.", lambda: lines.unreadable)
     gauge("tokens_under_way", "That wait or run, input.", lambda: gateway.pressure.tokens)
-    gauge("body_bytes", "Of requests under way.", lambda: gateway.app.bodies.room.held)
-    gauge("unread_bytes", "Kept for slow clients.", lambda: gateway.app.pending.total_bytes)
+    gauge(
+        "body_bytes", "Of requests under way.", lambda: gateway.app.inference.body_memory.room.held
+    )
+    gauge("unread_bytes", "Kept for slow clients.", lambda: gateway.app.write_memory.total_bytes)
     gauge("memory_limit_bytes", "By cgroup or machine.", lambda: gateway.memory_limit_bytes)
     gauge("lingering", "Of these, left by their clients.", lambda: gateway.lingering.total)
     _add_gauges_of_feeds(gateway)
@@ -169,17 +172,17 @@ def _add_gauges_of_others(gateway: Gateway) -> None:
     gauge("gateways_sharing_slots", "By the fleet.", lambda: gateway.shares.live_gateway_count)
     gauge("grammars_unchecked", "Not compiled ahead.", lambda: gateway.grammars.unchecked_count)
     gauge("grammars_unknown", "Refused: not checked.", lambda: gateway.grammars.unknown_count)
-    preparation = gateway.preparation
-    gauge("preparers_lost", "Processes killed.", lambda: preparation.bench.lost_count)
-    gauge("bodies_refused", "Too many waited to be read.", lambda: preparation.refused)
+    parse_offload = gateway.parse_offload
+    gauge("preparers_lost", "Processes killed.", lambda: parse_offload.bench.lost_count)
+    gauge("bodies_refused", "Too many waited to be read.", lambda: parse_offload.refused)
     gauge(
         "bodies_refused_own",
         "Too many of the organization's own waited to be read.",
-        lambda: preparation.refused_own,
+        lambda: parse_offload.refused_own,
     )
-    finishing = gateway.finishing
-    gauge("finishers_lost", "Processes killed.", lambda: finishing.bench.lost_count)
-    gauge("answers_unfinished", "Made here, for want of one.", lambda: finishing.unfinished)
+    render_offload = gateway.render_offload
+    gauge("finishers_lost", "Processes killed.", lambda: render_offload.bench.lost_count)
+    gauge("answers_unfinished", "Made here, for want of one.", lambda: render_offload.unfinished)
     gauge("keyed_endings_untold", "To control.", lambda: gateway.claims.untold_count)
     line = gateway.limiter.line
     gauge(

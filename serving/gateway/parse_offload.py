@@ -102,7 +102,7 @@ class ParseOffload:
         self.refused = 0
         self.refused_own = 0
 
-    async def prepare(
+    async def parse(
         self, dialect: Dialect, body: Sequence[bytes], organization_id: str, find: FindModel
     ) -> InferenceRequest:
         """Return the job of a body, which is in pieces.
@@ -141,7 +141,7 @@ class ParseOffload:
 
 def _here(dialect: Dialect, request: Any, size: int, find: FindModel) -> InferenceRequest:
     model = _find(find, request.model, size)
-    return dialect.job(request, body_bytes=size, model=model)
+    return dialect.inference(request, body_bytes=size, model=model)
 
 
 async def _beside(
@@ -151,11 +151,16 @@ async def _beside(
     if isinstance(named, ParseFailure):
         raise named.error()
     model = _find(find, named.model_name, sum(map(len, body)))
-    job, fields = await process.ask(model)
-    if isinstance(job, ParseFailure):
-        raise job.error()
-    work = replace(job.work, fields=tuple(fields))
-    return replace(job, dialect=cast(InferenceDialect, dialect), model=model, work=work)
+    inference, fields = await process.ask(model)
+    if isinstance(inference, ParseFailure):
+        raise inference.error()
+    engine_request = replace(inference.engine_request, fields=tuple(fields))
+    return replace(
+        inference,
+        dialect=cast(InferenceDialect, dialect),
+        model=model,
+        engine_request=engine_request,
+    )
 
 
 def _find(find: FindModel, name: str, size: int) -> ModelRecord:
@@ -194,12 +199,12 @@ class ParseJobRunner:
 
     def _job(self, model: ModelRecord) -> tuple[InferenceRequest, bytes]:
         request, self._request = self._request, None
-        job = self._dialect.job(request, body_bytes=self._size, model=model)
-        work = replace(job.work, fields=())
+        inference = self._dialect.inference(request, body_bytes=self._size, model=model)
+        engine_request = replace(inference.engine_request, fields=())
         # Dialect and model are at home where the job goes.
         nothing: Any = None
-        bare = replace(job, work=work, dialect=nothing, model=nothing)
-        return bare, b"".join(job.work.fields)
+        bare = replace(inference, engine_request=engine_request, dialect=nothing, model=nothing)
+        return bare, b"".join(inference.engine_request.fields)
 
 
 def serve_parse_jobs() -> None:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from serving.gateway.auth import Principal
-from serving.gateway.conversation import Conversation
-from serving.gateway.dialects.base import InferenceRequest
+from serving.gateway.dialects.base import Envelope, InferenceRequest
 from serving.gateway.error_mapping import rate_limited
 from serving.gateway.errors import RateLimited
+from serving.gateway.http.response import HttpResponse
 from serving.limits.gcra import LimitStatus
 from serving.limits.limiter import (
     NOTHING_MADE,
@@ -29,7 +29,7 @@ class RateLimitEnforcer:
         self._plans = plans
         self._now = now
 
-    def check(self, conversation: Conversation, principal: Principal) -> None:
+    def check(self, response: HttpResponse, envelope: Envelope, principal: Principal) -> None:
         """Refuse at once who has no request left; else have the reply tell how limits stand.
 
         Raises RateLimited.
@@ -37,11 +37,11 @@ class RateLimitEnforcer:
         plan = self._plan(principal)
         if plan is None:
             return
-        self._tell(conversation, lambda: self._limiter.known(plan))
+        self._tell(response, envelope, lambda: self._limiter.known(plan))
         try:
             self._limiter.check_early(plan)
         except RateLimitExceeded as exceeded:
-            raise self._refused(conversation, exceeded) from None
+            raise self._refused(response, envelope, exceeded) from None
 
     def count(self, principal: Principal) -> None:
         """Take a request that asks for nothing that could be reserved; nobody waits for it."""
@@ -51,38 +51,46 @@ class RateLimitEnforcer:
 
     async def reserve(
         self,
-        conversation: Conversation,
+        response: HttpResponse,
         principal: Principal,
-        job: InferenceRequest,
+        inference: InferenceRequest,
         *,
         makes: bool = True,
     ) -> RateReservation | None:
-        """Take a request, a place and what a job is expected to take of tokens, unless it `makes`
-        nothing; None where nothing limits it. Raises RateLimited."""
-        plan = self._plan(principal)
+        """Take a request, a place and what a request is expected to take of tokens, unless it
+        `makes` nothing; None where nothing limits it. Raises RateLimited."""
+        plan, envelope = self._plan(principal), inference.dialect
         if plan is None:
             return None
-        size = RequestSize(job.body_bytes, job.output_tokens_max) if makes else NOTHING_MADE
-        key_id, model_id = principal.key.key_id, job.model.model_id
+        size = (
+            RequestSize(inference.body_bytes, inference.output_tokens_max)
+            if makes
+            else NOTHING_MADE
+        )
+        key_id, model_id = principal.key.key_id, inference.model.model_id
         try:
             reserved = await self._limiter.reserve(plan, key_id, model_id, size)
         except RateLimitExceeded as exceeded:
-            raise self._refused(conversation, exceeded) from None
+            raise self._refused(response, envelope, exceeded) from None
         if reserved is not None and makes:
             standings = reserved.standings
-            self._tell(conversation, lambda: standings)
+            self._tell(response, envelope, lambda: standings)
         return reserved
 
     def _plan(self, principal: Principal) -> RateLimitPlan | None:
         return self._plans.plan(principal.key, principal.project, principal.organization)
 
     def _tell(
-        self, conversation: Conversation, standings: Callable[[], Sequence[LimitStatus]]
+        self,
+        response: HttpResponse,
+        envelope: Envelope,
+        standings: Callable[[], Sequence[LimitStatus]],
     ) -> None:
-        envelope = conversation.envelope
-        conversation.limit_headers = lambda: envelope.limit_headers(standings(), self._now())
+        response.limit_headers = lambda: envelope.limit_headers(standings(), self._now())
 
-    def _refused(self, conversation: Conversation, exceeded: RateLimitExceeded) -> RateLimited:
+    def _refused(
+        self, response: HttpResponse, envelope: Envelope, exceeded: RateLimitExceeded
+    ) -> RateLimited:
         standings = exceeded.standings  # not the error, which knows who raised it
-        self._tell(conversation, lambda: standings)
+        self._tell(response, envelope, lambda: standings)
         return rate_limited(exceeded.excess, self._now())

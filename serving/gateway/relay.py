@@ -14,8 +14,8 @@ from serving.engine.events import EngineEvent, TokenUsage
 from serving.engine.http_client import ReplicaResponse
 from serving.engine.response_parser import ANSWER_BYTES_MAX, ResponseParser
 from serving.gateway.cancel_scope import CancelScope
-from serving.gateway.conversation import Conversation
 from serving.gateway.dialects.base import Renderer
+from serving.gateway.http.response import HttpResponse
 from serving.gateway.render_offload import RenderedBody, RenderOffload
 
 LINGER_SECONDS = 5.0
@@ -53,31 +53,31 @@ LONG_BYTES = 1024 * 1024
 
 
 class Relay:
-    """One try at an answer; `tail` is what remains to be sent once its usage is durable."""
+    """One try at an answer; `final_bytes` is what remains to be sent once its usage is durable."""
 
     def __init__(
         self,
         reading: ResponseParser,
         rendering: Renderer,
-        conversation: Conversation,
-        interrupts: CancelScope,
+        response: HttpResponse,
+        cancel_scope: CancelScope,
         *,
         organization_id: str,
-        finishing: RenderOffload,
-        here_bytes_max: int,
+        render_offload: RenderOffload,
+        inline_bytes_max: int,
         gap_seconds: float,
         observe_gap: Callable[[float], None],
     ) -> None:
         self.first_token_at: float | None = None
-        self.tail = b""
+        self.final_bytes = b""
         self.headers = rendering.headers
         self._reading = reading
         self._rendering = rendering
-        self._conversation = conversation
-        self._interrupts = interrupts
+        self._response = response
+        self._cancel_scope = cancel_scope
         self._organization_id = organization_id
-        self._finishing = finishing
-        self._here_bytes_max = here_bytes_max
+        self._render_offload = render_offload
+        self._inline_bytes_max = inline_bytes_max
         self._finished: RenderedBody | None = None
         """Of a long answer that is told whole."""
         self._gap_seconds = gap_seconds
@@ -104,11 +104,11 @@ class Relay:
         `on_last_byte` is called where its end then takes long to make, and memory allows that
         another answer begins meanwhile. Raises EngineError or ClientStalled."""
         reading, unread, size = self._reading, b"", 0
-        at_once, here, rest = reading.piece_bytes, self._here_bytes_max, list[bytes]()
+        at_once, here, rest = reading.piece_bytes, self._inline_bytes_max, list[bytes]()
         try:
             while unread := await answer.read():
                 size += len(unread)
-                if reading.is_whole and size > self._here_bytes_max:
+                if reading.is_whole and size > self._inline_bytes_max:
                     unread, beyond = unread[:here], unread[here:]
                     rest.append(beyond)
                     if size > ANSWER_BYTES_MAX:
@@ -124,19 +124,19 @@ class Relay:
                         self._pass_on(events, now)
                     # Where that ended our own task the cancellation is to be met here: before
                     # Python 3.13 one that is taken back unmet strikes at whatever is awaited next.
-                    if unread or self._interrupts.reason is not None:
+                    if unread or self._cancel_scope.reason is not None:
                         await asyncio.sleep(0)
-                self._interrupts.expect("gap", self._gap_seconds)
+                self._cancel_scope.set_deadline("gap", self._gap_seconds)
         except asyncio.CancelledError:
             # What had arrived was generated: it is metered though nobody will see it.
             reading.feed(unread + answer.read_nowait())
             raise
         if rest or size > LONG_BYTES:
-            with self._finishing.without_slots(self._organization_id, size, on_last_byte):
+            with self._render_offload.without_slots(self._organization_id, size, on_last_byte):
                 await self._end_long(rest, size)
         else:
             reading.end()
-            self.tail = self._rendering.end(reading.tokens)
+            self.final_bytes = self._rendering.finish(reading.tokens)
 
     async def _end_long(self, rest: list[bytes], size: int) -> None:
         """Make the end of a long answer, of which `rest` is unread. Raises
@@ -144,32 +144,32 @@ class Relay:
         if rest and await self._finish_beside(rest):
             return
         self._reading.end()
-        end = self._rendering.end
+        finish = self._rendering.finish
         if size > LONG_BYTES:
-            self.tail = await asyncio.to_thread(end, self._reading.tokens)
+            self.final_bytes = await asyncio.to_thread(finish, self._reading.tokens)
         else:
-            self.tail = end(self._reading.tokens)
+            self.final_bytes = finish(self._reading.tokens)
 
     async def _finish_beside(self, rest: list[bytes]) -> bool:
         """Have the end of a long answer made elsewhere; where that cannot be, read it here, and
         return that its end is yet to be made. Raises InvalidEngineResponse."""
-        self._interrupts.expect_nothing()
-        job = asyncio.ensure_future(
-            self._finishing.finish(
+        self._cancel_scope.clear_deadline()
+        inference = asyncio.ensure_future(
+            self._render_offload.finish(
                 self._organization_id,
                 self._reading,
-                None if self._interrupts.is_abandoned else self._rendering,
+                None if self._cancel_scope.is_detached else self._rendering,
                 rest,
             )
         )
         try:
-            self._finished = await asyncio.shield(job)
+            self._finished = await asyncio.shield(inference)
         except asyncio.CancelledError:
             # What it took is known soon, and paid for whoever leaves.
-            self._finished = await job
+            self._finished = await inference
             raise
         if self._finished is not None:
-            self.tail = self._finished.body
+            self.final_bytes = self._finished.body
             return True
         await self._read_here(rest)
         return False
@@ -183,17 +183,17 @@ class Relay:
                 await asyncio.sleep(0)
 
     def _pass_on(self, events: list[EngineEvent], now: float) -> None:
-        if self._interrupts.is_abandoned:
+        if self._cancel_scope.is_detached:
             if self.has_usage:
-                self._interrupts.client_gone()
+                self._cancel_scope.client_gone()
             return
-        data = self._rendering.take(events)
+        data = self._rendering.render(events)
         if not data:
             return
-        if self._conversation.has_begun:
+        if self._response.has_started:
             self._observe_gap(now - self._last_at)
         else:
-            self._conversation.rendering = self._rendering
-            self._conversation.begin(200, self.headers)
+            self._response.error_event = self._rendering.error_event
+            self._response.start(200, self.headers)
         self._last_at = now
-        self._conversation.send(data)
+        self._response.write(data)

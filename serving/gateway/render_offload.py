@@ -157,9 +157,9 @@ def _render(begun: RenderJob, payload: bytes) -> tuple[Reply, bytes]:
     if rendering is None:
         reading.end()
         return RenderUsage(reading.tokens), b""
-    rendering.take(events)
+    rendering.render(events)
     reading.end()
-    return RenderUsage(reading.tokens), rendering.end(reading.tokens)
+    return RenderUsage(reading.tokens), rendering.finish(reading.tokens)
 
 
 def serve_render_jobs() -> None:

@@ -167,7 +167,7 @@ class LeaseManager:
         """Return this instant on both clocks."""
         return ClockReading(self._clock(), self._wall())
 
-    async def hold(
+    async def reserve(
         self,
         budget_ids: tuple[str, ...],
         nanos: int,

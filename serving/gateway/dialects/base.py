@@ -25,36 +25,38 @@ class InferenceRequest:
     """One request, ready to be admitted: the work for an engine and what the client wants to see.
 
     `model_name` is what the client called the model, `body_bytes` how long its body was, `prompt`
-    what an engine is told of the prompt, `asked_tokens` what the client asked for, `tier` how
-    urgent it is, `here_bytes_max` up to which length a whole answer is made on the loop, and `body`
-    what of its body the answer repeats.
+    what an engine is told of the prompt, `requested_output_tokens` what the client asked for,
+    `tier` how urgent it is, `inline_bytes_max` up to which length a whole answer is made on the
+    loop, and `body` what of its body the answer repeats.
     """
 
     dialect: "InferenceDialect"
     model: ModelRecord
     model_name: str
-    work: EngineRequest
-    wants_usage: bool
+    engine_request: EngineRequest
+    include_usage: bool
     body_bytes: int
     prompt: PromptBytes
-    asked_tokens: int | None
+    requested_output_tokens: int | None
     tier: Tier = "default"
-    here_bytes_max: int = HERE_BYTES_MAX
+    inline_bytes_max: int = HERE_BYTES_MAX
     body: Any = None
 
     @property
     def prompt_bytes(self) -> int:
         """Return how many bytes an engine is told of the prompts."""
-        return sum(map(len, self.work.fields))
+        return sum(map(len, self.engine_request.fields))
 
     @property
-    def width(self) -> int:
+    def sequences(self) -> int:
         """How many slots it takes: one for each sequence."""
-        return max(1, self.work.choices)
+        return max(1, self.engine_request.choices)
 
     def input_tokens_max(self, bound: PromptBound) -> int:
         """Return how many tokens the prompts have at most on engines of which so much is known."""
-        return min(bound.tokens_max(self.prompt), self.model.context_tokens * self.work.prompts)
+        return min(
+            bound.tokens_max(self.prompt), self.model.context_tokens * self.engine_request.prompts
+        )
 
     def worst_case_nanos(self, schedule: Schedule, input_tokens_max: int) -> int:
         """Return the most that the job can cost, in the dearest band it can reach."""
@@ -62,22 +64,22 @@ class InferenceRequest:
             schedule,
             input_tokens_max=input_tokens_max,
             output_tokens_max=self._made_tokens_max,
-            choices=self.work.choices,
+            choices=self.engine_request.choices,
         )
 
-    def bounded(self, tokens: TokenUsage, input_tokens_max: int) -> TokenUsage:
+    def bounded_usage(self, tokens: TokenUsage, input_tokens_max: int) -> TokenUsage:
         """Return what an engine says the job took, and no more than was asked of it."""
         return tokens.at_most(input=input_tokens_max, output=self.output_tokens_max)
 
     @property
     def output_tokens_max(self) -> int:
         """How many tokens all choices make at most."""
-        return self._made_tokens_max * self.work.choices
+        return self._made_tokens_max * self.engine_request.choices
 
     @property
     def _made_tokens_max(self) -> int:
         """What a choice makes at most: to give back a prompt alone, an engine makes a token too."""
-        return max(1, self.work.output_tokens_max)
+        return max(1, self.engine_request.output_tokens_max)
 
 
 class ErrorReply(NamedTuple):
@@ -92,10 +94,10 @@ class Renderer(Protocol):
 
     headers: Headers
 
-    def take(self, events: list[EngineEvent]) -> bytes:
+    def render(self, events: list[EngineEvent]) -> bytes:
         """Return what these events are to the client. Raises InvalidEngineResponse."""
 
-    def end(self, tokens: TokenUsage) -> bytes:
+    def finish(self, tokens: TokenUsage) -> bytes:
         """Return what follows once usage is durable. Raises InvalidEngineResponse."""
 
     def error_event(self, error: ApiError) -> bytes:
@@ -136,17 +138,17 @@ class Dialect(Envelope, Protocol):
     def has_schemas(self, request: Any) -> bool:
         """Tell whether the request brings JSON Schemas: what they cost is not in their length."""
 
-    def job(self, request: Any, *, body_bytes: int, model: ModelRecord) -> InferenceRequest:
+    def inference(self, request: Any, *, body_bytes: int, model: ModelRecord) -> InferenceRequest:
         """Check the request against its model and return its job. Raises BadRequest."""
 
-    def refusal(self, refused: RequestRejected, job: InferenceRequest) -> ApiError:
+    def refusal(self, refused: RequestRejected, inference: InferenceRequest) -> ApiError:
         """Return what is told of a job that the engine minds."""
 
 
 class InferenceDialect(Dialect, Protocol):
     """The language of a route that has an engine make something: metered, and paid for."""
 
-    def rendering(self, job: InferenceRequest, request_id: str) -> Renderer:
+    def rendering(self, inference: InferenceRequest, request_id: str) -> Renderer:
         """Return how the answer is told."""
 
 

@@ -319,12 +319,12 @@ class ContextExceeded(BadRequest):
         limit_tokens: int,
         *,
         prompt: PromptLength | None,
-        asked_tokens: int | None,
+        requested_output_tokens: int | None,
         param: str,
     ) -> None:
         self.limit_tokens = limit_tokens
         self.prompt = prompt
-        self.asked_tokens = asked_tokens
+        self.requested_output_tokens = requested_output_tokens
         what = "prompt" if param == "prompt" else "messages"
         message = (
             f"This model's maximum context length is {limit_tokens} tokens."
@@ -333,7 +333,7 @@ class ContextExceeded(BadRequest):
         super().__init__(message, code="context_length_exceeded", param=param)
 
     def _excess(self, what: str) -> str:
-        prompt, asked = self.prompt, self.asked_tokens
+        prompt, asked = self.prompt, self.requested_output_tokens
         least = "at least " if prompt is not None and prompt.is_least else ""
         if prompt is not None and asked is not None:
             in_all = f"you requested {least}{prompt.tokens + asked} tokens"
@@ -400,14 +400,14 @@ def control_token(found: ControlToken) -> BadRequest:
     return BadRequest(message, code="invalid_value", param=param, quoted=quoted)
 
 
-def with_names(work: EngineRequest, names: Names) -> EngineRequest:
+def with_names(engine_request: EngineRequest, names: Names) -> EngineRequest:
     """Return the work with its grammars' fields named as in another language."""
-    if work.grammars is None:
-        return work
-    params = work.grammars.params
+    if engine_request.grammars is None:
+        return engine_request
+    params = engine_request.grammars.params
     for chat_name, name in names:
         params = tuple(chat_name.sub(name, param) for param in params)
-    return replace(work, grammars=replace(work.grammars, params=params))
+    return replace(engine_request, grammars=replace(engine_request.grammars, params=params))
 
 
 def renamed(error: ApiError, names: Names) -> ApiError:

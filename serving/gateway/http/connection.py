@@ -24,11 +24,11 @@ from serving.contract.proxy_protocol import (
     begins_with_proxy_header,
     read_proxy_header,
 )
-from serving.gateway.conversation import HEADER_COUNT_MAX
 from serving.gateway.dialects.openai.envelope import error_reply
 from serving.gateway.errors import ApiError, BadRequest, HeadersTooLarge
 from serving.gateway.http.connection_limits import ConnectionLimits, place_of
-from serving.gateway.http.response import CYCLE, Cycle, unsent_bytes
+from serving.gateway.http.request import HEADER_COUNT_MAX
+from serving.gateway.http.response import CYCLE, ResponseCycle, unsent_bytes
 
 log = structlog.get_logger(__name__)
 
@@ -140,7 +140,7 @@ def bounded(connections: ConnectionLimits) -> "Callable[..., HttpConnection]":
 class HttpConnection(HttpToolsProtocol):
     """One connection of a client."""
 
-    cycle: Cycle | None  # type: ignore[assignment]
+    cycle: ResponseCycle | None  # type: ignore[assignment]
 
     def __init__(self, lines: ConnectionLimits, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -320,8 +320,8 @@ class HttpConnection(HttpToolsProtocol):
         self.scope["extensions"] = {CYCLE: self.cycle}  # type: ignore[dict-item]
         self._start_asgi_task(self.cycle, self.app)
 
-    def _new_cycle(self) -> Cycle:
-        return Cycle(
+    def _new_cycle(self) -> ResponseCycle:
+        return ResponseCycle(
             scope=self.scope,
             transport=self.transport,
             flow=self.flow,
@@ -422,7 +422,7 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.write(head % (STATUS_LINE[status], len(body)) + body)
         self._part()
 
-    def _close_after(self, answered: Cycle) -> None:
+    def _close_after(self, answered: ResponseCycle) -> None:
         if answered.more_body:
             self._part()
         else:

@@ -1,19 +1,28 @@
-"""One request and its answer on a client's connection: uvicorn's, with an ear for hang-ups.
+"""The answer to a client's request: its head, its body in pieces, and an ear for hang-ups.
 
-The head of an answer leaves together with the first of its body: a packet and a system call less.
+The head leaves together with the first of the body: a packet and a system call less.
 """
 
 import asyncio
 import fcntl
 import struct
 import termios
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-from serving.gateway.errors import Headers
+from serving.gateway.errors import JSON, ApiError, Headers
+from serving.gateway.http.write_buffer import (
+    PIECE_BYTES,
+    ClientTooSlow,
+    ResponseWriter,
+    WriteBuffer,
+    WriteMemory,
+    seconds_to_take,
+)
 
 CYCLE = "penstock.cycle"
 """Under `extensions` in the scope."""
@@ -37,8 +46,9 @@ def _nobody() -> None:
     """Hear of a hang-up while nobody works on an answer."""
 
 
-class Cycle(RequestResponseCycle):
-    """`begin`, then `write` as often as wanted, then `end`; none of them waits for the client."""
+class ResponseCycle(RequestResponseCycle):
+    """uvicorn's part of one answer: `begin`, then `write` as often as wanted, then `end`; none of
+    them waits for the client."""
 
     def __init__(self, **made_of: Any) -> None:
         super().__init__(**made_of)
@@ -137,3 +147,134 @@ class Cycle(RequestResponseCycle):
             self.write(message["body"])
         else:
             self.end(message["body"])
+
+
+class ClientDisconnected(Exception):
+    """The client closed the connection before its request was read, or took no more of its
+    answer."""
+
+
+def no_headers() -> Headers:
+    """Return nothing."""
+    return ()
+
+
+class HttpResponse:
+    """What a client is told; `request_id` is also the id of the usage event."""
+
+    def __init__(
+        self,
+        cycle: ResponseCycle,
+        request_id: str,
+        client_request_id: str | None,
+        memory: WriteMemory,
+    ) -> None:
+        self.request_id = request_id
+        self.started_at = time.perf_counter()
+        self.status: int | None = None
+        self.headers: Headers = ()
+        """Of the answer that has started, besides our own."""
+        self.id_headers: tuple[bytes, ...] = ()
+        """Where the client looks for the request's id."""
+        self.cors_headers: Headers = ()
+        self.limit_headers: Callable[[], Headers] = no_headers
+        """How the caller's rate limits stand, asked when the answer starts."""
+        self.error_event: Callable[[ApiError], bytes] | None = None
+        """An error as the end of a stream that has started."""
+        self._client_request_id = client_request_id
+        self._cycle = cycle
+        self._buffer = WriteBuffer(cycle, memory)
+        self._writer: ResponseWriter = self._buffer
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the client has seen a status."""
+        return self.status is not None
+
+    @property
+    def is_disconnected(self) -> bool:
+        """Whether the client has closed the connection."""
+        return self._cycle.is_gone
+
+    def on_disconnect(self, act: Callable[[], None]) -> "DisconnectWatch":
+        """Call `act` as soon as the client closes the connection, within a `with` block."""
+        return DisconnectWatch(self._cycle, act)
+
+    def write_through(self, wrap: Callable[[ResponseWriter], ResponseWriter]) -> None:
+        """Write the body, but for its last piece, through what `wrap` makes of the way out."""
+        self._writer = wrap(self._writer)
+
+    def start(self, status: int, headers: Headers) -> None:
+        """Answer with a status and headers; ours are on every answer."""
+        self.status, self.headers = status, headers
+        elapsed_ms = int((time.perf_counter() - self.started_at) * 1_000)
+        request_id = self.request_id.encode()
+        ours = [(name, request_id) for name in self.id_headers]
+        ours.append((b"openai-processing-ms", b"%d" % elapsed_ms))
+        if self._client_request_id is not None:
+            label = self._client_request_id.encode("ascii", "replace")
+            ours.append((b"x-client-request-id", label))
+        self._cycle.begin(status, [*headers, *self.cors_headers, *self.limit_headers(), *ours])
+
+    def write(self, data: bytes) -> None:
+        """Send a piece of the body, or keep it for a slow client. Raises ClientTooSlow."""
+        self._writer.put(data)
+
+    async def write_all(self, data: bytes) -> None:
+        """Send what is there already, as fast as the client takes it. Raises ClientDisconnected."""
+        try:
+            async with asyncio.timeout(seconds_to_take(len(data))):
+                for start in range(0, len(data), PIECE_BYTES):
+                    await self._writer.flush()
+                    self._writer.put(data[start : start + PIECE_BYTES])
+        except (ClientTooSlow, TimeoutError):
+            self.abort()
+            raise ClientDisconnected from None
+
+    async def finish(self, data: bytes = b"") -> None:
+        """Send what is left of the body. Raises ClientDisconnected when it is not taken."""
+        try:
+            await self._writer.flush()
+            if len(data) > PIECE_BYTES:
+                data = await self._buffer.pour(data)
+        except ClientTooSlow:
+            self.abort()
+            raise ClientDisconnected from None
+        self._cycle.end(data)
+
+    async def send(self, status: int, data: bytes, headers: Headers = JSON) -> None:
+        """Send a whole answer. Raises ClientDisconnected."""
+        self.start(status, [*headers, (b"content-length", b"%d" % len(data))])
+        await self.finish(data)
+
+    async def break_off(self, error: ApiError) -> None:
+        """End an answer that has started: a stream in words, a whole one by the connection's end.
+        Raises ClientDisconnected."""
+        if self.error_event is None:
+            self.abort()
+        else:
+            await self.finish(self.error_event(error))
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._writer.cut()
+
+    def close(self) -> None:
+        """Forget what the client did not take."""
+        self._writer.drop()
+
+
+class DisconnectWatch:
+    """`with` it: hears of a hang-up meanwhile."""
+
+    __slots__ = ("_act", "_cycle")
+
+    def __init__(self, cycle: ResponseCycle, act: Callable[[], None]) -> None:
+        self._cycle = cycle
+        self._act = act
+
+    def __enter__(self) -> None:
+        self._cycle.watch(self._act)
+
+    def __exit__(self, *_: object) -> None:
+        self._cycle.watch()

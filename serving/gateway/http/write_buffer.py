@@ -25,7 +25,7 @@ SLOWEST_END_BYTES = 1024
 
 
 class ResponseLine(Protocol):
-    """What the bytes go out on: a `Cycle`."""
+    """What the bytes go out on: a `ResponseCycle`."""
 
     @property
     def is_blocked(self) -> bool: ...

@@ -5,8 +5,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from serving.contract.idempotency import ClaimEnding, IdempotencyClaim
-from serving.gateway.conversation import Conversation
 from serving.gateway.errors import Headers, ServiceUnavailable
+from serving.gateway.http.response import HttpResponse
 from serving.gateway.http.write_buffer import ClientTooSlow, ResponseWriter
 from serving.gateway.idempotency.keys import IdempotentRequest, StoredResponse, seal
 from serving.pool.overload import SharedCapacity
@@ -117,17 +117,16 @@ class RecordingWriter:
     """The way out to the client who asked first. Where that one takes no more, others may."""
 
     def __init__(
-        self, outlet: ResponseWriter, conversation: Conversation, copy: ResponseRecording
+        self, response: HttpResponse, copy: ResponseRecording, outlet: ResponseWriter
     ) -> None:
         self._outlet = outlet
-        self._conversation = conversation
+        self._response = response
         self._copy = copy
         self._is_cut = False
 
     def put(self, data: bytes) -> None:
         """Copy a piece, and send it. Raises ClientStalled."""
-        rendering = self._conversation.rendering
-        self._copy.add(rendering.headers if rendering is not None else (), data)
+        self._copy.add(self._response.headers, data)
         if self._is_cut:
             return
         try:
@@ -161,13 +160,13 @@ class IdempotentExecution:
 
     def __init__(
         self,
-        wish: IdempotentRequest,
+        keyed_request: IdempotentRequest,
         claim: IdempotencyClaim,
-        leader: Conversation,
+        leader: HttpResponse,
         claims: IdempotencyClaims,
         copy: ResponseRecording,
     ) -> None:
-        self.wish = wish
+        self.keyed_request = keyed_request
         self.claim = claim
         self.leader = leader
         self.copy = copy
@@ -177,7 +176,7 @@ class IdempotentExecution:
         self._is_completed: bool | None = False
         """None while that is being made durable: should we end meanwhile, the journal knows."""
 
-    async def keep(self, headers: Headers, tail: bytes) -> None:
+    async def store(self, headers: Headers, tail: bytes) -> None:
         """Have control keep the answer, with the end that its client has yet to see.
 
         Raises Unavailable unless it is kept: then the request must not complete.
@@ -212,7 +211,7 @@ class IdempotentExecution:
     async def _sealed(self, headers: Headers, tail: bytes) -> bytes | None:
         answer = StoredResponse(tuple(headers), b"".join((*self.copy.pieces, tail)))
         return await asyncio.to_thread(
-            seal, answer, key=self.wish.seal, event_id=self.claim.event_id
+            seal, answer, key=self.keyed_request.seal, event_id=self.claim.event_id
         )
 
 

@@ -3,8 +3,9 @@ with what is stored."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
+from typing import Protocol
 
 import structlog
 
@@ -22,9 +23,9 @@ from serving.contract.idempotency import (
 )
 from serving.gateway import errors
 from serving.gateway.auth import Principal
-from serving.gateway.conversation import ClientDisconnected, Conversation
 from serving.gateway.errors import ApiError, Headers
-from serving.gateway.http.write_buffer import ResponseWriter
+from serving.gateway.http.request import HttpRequest
+from serving.gateway.http.response import ClientDisconnected, HttpResponse
 from serving.gateway.idempotency.execution import (
     ALL_COPIES_BYTES_MAX,
     IdempotentExecution,
@@ -34,7 +35,7 @@ from serving.gateway.idempotency.execution import (
 from serving.gateway.idempotency.keys import (
     DecryptionFailed,
     IdempotentRequest,
-    read_wish,
+    read_keyed_request,
     unseal,
 )
 from serving.pool.overload import SharedCapacity
@@ -50,23 +51,22 @@ def again(headers: Headers, event_id: str) -> Headers:
     return [*headers, *ours]
 
 
-async def join(conversation: Conversation, turn: IdempotentExecution) -> bool:
+async def join(response: HttpResponse, execution: IdempotentExecution) -> bool:
     """Tell a client what another is told; return False where that came to nothing, and this one was
     told nothing yet. Raises ClientGone, and ApiError where it was."""
-    follower = _Follower(conversation, turn)
-    conversation.watch(follower.hang_up)
+    follower = _Follower(response, execution)
     try:
-        return await follower.follow()
+        with response.on_disconnect(follower.hang_up):
+            return await follower.follow()
     finally:
-        conversation.unwatch()
         follower.leave()
 
 
 class _Follower:
-    def __init__(self, conversation: Conversation, turn: IdempotentExecution) -> None:
-        self._conversation = conversation
-        self._turn = turn
-        self._copy = turn.copy
+    def __init__(self, response: HttpResponse, execution: IdempotentExecution) -> None:
+        self._response = response
+        self._execution = execution
+        self._copy = execution.copy
         self._told = 0
         self._is_gone = False
         self._bell = self._copy.enter()
@@ -99,31 +99,31 @@ class _Follower:
         while fresh := self._copy.pieces[self._told :]:
             self._begin()
             self._told += len(fresh)
-            await self._conversation.tell(b"".join(fresh))
+            await self._response.write_all(b"".join(fresh))
 
     async def _tell_end(self, tail: bytes) -> None:
-        if self._conversation.has_begun:
-            await self._conversation.finish(tail)
+        if self._response.has_started:
+            await self._response.finish(tail)
         else:
-            await self._conversation.reply(200, tail, self._headers)
+            await self._response.send(200, tail, self._headers)
 
     def _begin(self) -> None:
-        if not self._conversation.has_begun:
-            self._conversation.rendering = self._turn.leader.rendering
-            self._conversation.begin(200, self._headers)
+        if not self._response.has_started:
+            self._response.error_event = self._execution.leader.error_event
+            self._response.start(200, self._headers)
 
     @property
     def _headers(self) -> Headers:
-        return again(self._copy.headers or (), self._turn.claim.event_id)
+        return again(self._copy.headers or (), self._execution.claim.event_id)
 
     def _come_to_nothing(self) -> bool:
-        if self._conversation.has_begun:
+        if self._response.has_started:
             raise errors.came_to_nothing()
         return False
 
 
 RAW_HEADER = HEADER.lower().encode()
-TURNS_MAX = 2
+EXECUTIONS_MAX = 2
 """How many requests of its key a client waits for that come to nothing."""
 ENDINGS: dict[type[Verdict], str] = {
     ClaimGrant: "worked_on",
@@ -134,8 +134,13 @@ ENDINGS: dict[type[Verdict], str] = {
     ClaimDisabled: "turned_off",
     ClaimClosed: "unavailable",
 }
-Work = Callable[[IdempotentExecution], Awaitable[None]]
-"""Answers the request, its answer being kept by the turn. Raises ApiError."""
+
+
+class Serve(Protocol):
+    """Answers the request, its answer being stored by the execution. Raises ApiError."""
+
+    def __call__(self, *, execution: IdempotentExecution) -> Awaitable[None]:
+        """Answer it."""
 
 
 class IdempotencyGuard:
@@ -154,107 +159,108 @@ class IdempotencyGuard:
         self._endings = endings
         self._gateway_id = gateway_id
         self._pepper = pepper.encode()
-        self._turns: dict[str, IdempotentExecution] = {}
+        self._executions: dict[str, IdempotentExecution] = {}
         self._copies = SharedCapacity(copies_bytes_max)
         self._leaving: set[asyncio.Task[None]] = set()
 
-    async def serve(
+    async def run_once(
         self,
-        conversation: Conversation,
+        http: HttpRequest,
+        response: HttpResponse,
         principal: Principal,
         body: Sequence[bytes],
-        work: Work,
+        serve: Serve,
     ) -> None:
         """Do the work if it was not done, else give its answer. Raises ApiError, ClientGone."""
-        wish = await self._wish(conversation, principal, body)
-        if await self._join_others(conversation, wish):
+        keyed_request = await self._keyed_request(http, principal, body)
+        if await self._join_others(response, keyed_request):
             self._endings["joined"] += 1
             return
-        turn = self._turns[wish.key_digest] = self._new_turn(conversation, principal, wish)
-        await self._take(turn, conversation, work)
+        execution = self._executions[keyed_request.key_digest] = self._new_execution(
+            response, principal, keyed_request
+        )
+        await self._run(execution, http, response, serve)
 
-    async def _join_others(self, conversation: Conversation, wish: IdempotentRequest) -> bool:
+    async def _join_others(self, response: HttpResponse, keyed_request: IdempotentRequest) -> bool:
         """Return whether a client was told what others of its key were; the key is free if not."""
-        for _ in range(TURNS_MAX):
-            turn = self._turns.get(wish.key_digest)
-            if turn is None:
+        for _ in range(EXECUTIONS_MAX):
+            execution = self._executions.get(keyed_request.key_digest)
+            if execution is None:
                 return False
-            if turn.wish.request_digest != wish.request_digest:
+            if execution.keyed_request.request_digest != keyed_request.request_digest:
                 self._endings["other_request"] += 1
                 raise errors.other_request()
-            if turn.copy.may_be_followed and await join(conversation, turn):
+            if execution.copy.may_be_followed and await join(response, execution):
                 return True
-            await _wait(conversation, turn)
-        if wish.key_digest in self._turns:
+            await _wait(response, execution)
+        if keyed_request.key_digest in self._executions:
             raise errors.still_running()
         return False
 
-    async def _take(
-        self, turn: IdempotentExecution, conversation: Conversation, work: Work
+    async def _run(
+        self,
+        execution: IdempotentExecution,
+        http: HttpRequest,
+        response: HttpResponse,
+        serve: Serve,
     ) -> None:
         is_ours = False
         try:
-            verdict = await self._claim(turn)
+            verdict = await self._claim(execution)
             self._endings[ENDINGS[type(verdict)]] += 1
             is_ours = isinstance(verdict, ClaimGrant)
             if is_ours:
-                conversation.send_through(partial(_copied, conversation, turn.copy))
-                await work(turn)
+                response.write_through(partial(RecordingWriter, response, execution.copy))
+                await serve(execution=execution)
         finally:
-            self._end(turn, is_ours=is_ours)
+            self._end(execution, is_ours=is_ours)
         if not is_ours:
-            await _tell(conversation, turn.wish, verdict)
+            await _tell(http, response, execution.keyed_request, verdict)
 
-    async def _wish(
-        self, conversation: Conversation, principal: Principal, body: Sequence[bytes]
+    async def _keyed_request(
+        self, http: HttpRequest, principal: Principal, body: Sequence[bytes]
     ) -> IdempotentRequest:
         check_taken(principal)
-        return await read_wish(
+        return await read_keyed_request(
             self._pepper,
-            key=conversation.header(RAW_HEADER),
+            key=http.header(RAW_HEADER),
             organization_id=principal.organization_id,
-            path=conversation.path,
+            path=http.path,
             body=body,
         )
 
-    def _new_turn(
-        self, conversation: Conversation, principal: Principal, wish: IdempotentRequest
+    def _new_execution(
+        self, response: HttpResponse, principal: Principal, keyed_request: IdempotentRequest
     ) -> IdempotentExecution:
         claim = IdempotencyClaim(
-            event_id=conversation.request_id,
+            event_id=response.request_id,
             gateway_id=self._gateway_id,
             organization_id=principal.organization_id,
-            key_digest=wish.key_digest,
-            request_digest=wish.request_digest,
+            key_digest=keyed_request.key_digest,
+            request_digest=keyed_request.request_digest,
         )
         copy = ResponseRecording(self._copies, claim.organization_id, principal.organization.weight)
-        return IdempotentExecution(wish, claim, conversation, self._claims, copy)
+        return IdempotentExecution(keyed_request, claim, response, self._claims, copy)
 
-    async def _claim(self, turn: IdempotentExecution) -> Verdict:
+    async def _claim(self, execution: IdempotentExecution) -> Verdict:
         try:
-            return await self._claims.claim(turn.claim)
+            return await self._claims.claim(execution.claim)
         except (ClaimStateUnknown, JournalUnavailable):
             self._endings["unavailable"] += 1
             raise errors.unavailable() from None
 
-    def _end(self, turn: IdempotentExecution, *, is_ours: bool) -> None:
+    def _end(self, execution: IdempotentExecution, *, is_ours: bool) -> None:
         """Let the next one try, once control knows that this one is over."""
-        turn.copy.end()
-        task = asyncio.create_task(self._leave(turn, is_ours=is_ours))
+        execution.copy.end()
+        task = asyncio.create_task(self._leave(execution, is_ours=is_ours))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
-    async def _leave(self, turn: IdempotentExecution, *, is_ours: bool) -> None:
+    async def _leave(self, execution: IdempotentExecution, *, is_ours: bool) -> None:
         if is_ours:
-            await turn.end()
-        del self._turns[turn.wish.key_digest]
-        turn.over.set_result(None)
-
-
-def _copied(
-    conversation: Conversation, copy: ResponseRecording, outlet: ResponseWriter
-) -> ResponseWriter:
-    return RecordingWriter(outlet, conversation, copy)
+            await execution.end()
+        del self._executions[execution.keyed_request.key_digest]
+        execution.over.set_result(None)
 
 
 def check_taken(principal: Principal) -> None:
@@ -263,31 +269,32 @@ def check_taken(principal: Principal) -> None:
         raise errors.not_taken()
 
 
-async def _wait(conversation: Conversation, turn: IdempotentExecution) -> None:
+async def _wait(response: HttpResponse, execution: IdempotentExecution) -> None:
     """Wait until another request is over, which has deadlines of its own. Raises ClientGone."""
     gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    conversation.watch(lambda: None if gone.done() else gone.set_result(None))
-    try:
-        await asyncio.wait({turn.over, gone}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        conversation.unwatch()
+    with response.on_disconnect(lambda: None if gone.done() else gone.set_result(None)):
+        await asyncio.wait({execution.over, gone}, return_when=asyncio.FIRST_COMPLETED)
     if gone.done():
         raise ClientDisconnected
 
 
-async def _tell(conversation: Conversation, wish: IdempotentRequest, verdict: Verdict) -> None:
+async def _tell(
+    http: HttpRequest, response: HttpResponse, keyed_request: IdempotentRequest, verdict: Verdict
+) -> None:
     """Give the answer there is. Raises ApiError where there is none."""
     if not isinstance(verdict, ClaimReplay) or verdict.sealed is None:
         raise _refusal(verdict)
     event_id = verdict.event_id
-    conversation.hold(len(verdict.sealed))
+    http.hold(len(verdict.sealed))
     try:
-        answer = await asyncio.to_thread(unseal, verdict.sealed, key=wish.seal, event_id=event_id)
+        answer = await asyncio.to_thread(
+            unseal, verdict.sealed, key=keyed_request.seal, event_id=event_id
+        )
     except DecryptionFailed:
         log.error("kept_answer_unreadable", event_id=event_id)
         raise errors.answer_lost() from None
-    conversation.hold(len(answer.body))
-    await conversation.reply(200, answer.body, again(answer.headers, event_id))
+    http.hold(len(answer.body))
+    await response.send(200, answer.body, again(answer.headers, event_id))
 
 
 def _refusal(verdict: Verdict) -> ApiError:

@@ -31,7 +31,7 @@ class IdempotentRequest:
     seal: bytes
 
 
-async def read_wish(
+async def read_keyed_request(
     pepper: bytes, *, key: str, organization_id: str, path: str, body: Sequence[bytes]
 ) -> IdempotentRequest:
     """Return what a request wishes. Raises BadRequest for what is no key."""

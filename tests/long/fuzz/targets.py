@@ -25,7 +25,9 @@ def bodies(data: bytes) -> None:
     """Every dialect takes a body, or refuses it in words of ours that are short."""
     for dialect in DIALECTS.values():
         try:
-            dialect.job(dialect.decode(data), body_bytes=len(data), model=MODELS[dialect.task])
+            dialect.inference(
+                dialect.decode(data), body_bytes=len(data), model=MODELS[dialect.task]
+            )
         except BadRequest as error:
             assert error.code
             assert len(error.message) < 1_000

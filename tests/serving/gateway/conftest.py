@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.gateway import count_tokens, exchange, parse_offload
+from serving.gateway import attempt, count_tokens, parse_offload
 from serving.offload import pool
 from serving.usage import claims, leases
 from tests.fixtures.gateway import Stack, running_stack
@@ -21,7 +21,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "CLAIM_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(claims, "KEEP_TRY_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(claims, "KEEP_SECONDS", PATIENCE_SECONDS)
-    monkeypatch.setattr(exchange, "LINGER_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(attempt, "LINGER_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(count_tokens, "COUNT_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(parse_offload, "SECONDS_MAX", PATIENCE_SECONDS)
     monkeypatch.setattr(parse_offload, "WAIT_SECONDS_MAX", PATIENCE_SECONDS)

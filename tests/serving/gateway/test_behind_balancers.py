@@ -44,7 +44,7 @@ async def ask(stack: Stack, *headers: str, ahead: bytes = b"") -> int:
 
 async def test_nobodys_word_counts_unless_it_is_a_trusted_proxys(stack: Stack) -> None:
     assert await ask(stack, "x-forwarded-for: 192.0.2.7") == 401
-    stack.gateway.app.trusted_proxies = HERE
+    stack.gateway.app.inference.trusted_proxies = HERE
     assert await ask(stack, "x-forwarded-for: 192.0.2.7") == 200
     assert await ask(stack, "x-forwarded-for: ::ffff:192.0.2.7") == 200
     assert await ask(stack, "x-forwarded-for: 192.0.2.7:40000") == 200

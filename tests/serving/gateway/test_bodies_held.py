@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.gateway.errors import ServiceUnavailable
-from serving.gateway.http.body_memory import BodyMemory, BodyReservation
+from serving.gateway.http.request import BodyMemory, BodyReservation
 from tests.fixtures.gateway import MESSAGES, running_stack
 from tests.fixtures.raw_http import RawClient
 from tests.fixtures.waiting import eventually
@@ -54,12 +54,12 @@ def test_weight_counts() -> None:
 
 async def test_a_body_that_finds_no_room_is_refused_and_others_are_served(tmp_path: Path) -> None:
     async with running_stack(tmp_path) as stack, AsyncExitStack() as held:
-        stack.gateway.app.bodies = BodyMemory(200_000)
+        stack.gateway.app.inference.body_memory = BodyMemory(200_000)
         key = f"authorization: Bearer {stack.tenant.secret}".encode()
         head = b"POST %b HTTP/1.1\r\nhost: x\r\n%b\r\n" % (CHAT.encode(), key)
         slow = await held.enter_async_context(RawClient(stack.url))
         await slow.send(head + b"content-length: 100000\r\n\r\n" + b" " * 90_000)
-        await eventually(lambda: stack.gateway.app.bodies.room.held == 90_000)
+        await eventually(lambda: stack.gateway.app.inference.body_memory.room.held == 90_000)
         large = {"model": "demo", "messages": MESSAGES, "user": "x" * 40_000}
         async with stack.post(CHAT, large) as reply:
             assert reply.status == 503
@@ -73,7 +73,7 @@ async def test_a_body_that_finds_no_room_is_refused_and_others_are_served(tmp_pa
         await chunked.send(head + b"transfer-encoding: chunked\r\n\r\n" + pieces)
         assert (await chunked.read()).startswith(b"HTTP/1.1 503 ")
         slow.socket.close()
-        await eventually(lambda: not stack.gateway.app.bodies.room.held)
+        await eventually(lambda: not stack.gateway.app.inference.body_memory.room.held)
         async with stack.post(CHAT, small | {"stop": "x" * 200}) as reply:
             assert json.loads(await reply.read())["choices"]
     await asyncio.sleep(0)

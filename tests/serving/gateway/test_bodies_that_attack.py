@@ -13,7 +13,7 @@ from tests.fixtures.catalog import model
 
 def prepare(dialect: Dialect, data: bytes, of: ModelRecord) -> None:
     try:
-        dialect.job(dialect.decode(data), body_bytes=len(data), model=of)
+        dialect.inference(dialect.decode(data), body_bytes=len(data), model=of)
     except BadRequest as error:
         assert len(error.message) < 600
         assert error.param is None or len(error.param) <= 120
@@ -37,8 +37,8 @@ def test_cost_is_linear_in_bytes(name: str) -> None:
 
 
 def test_a_chain_of_references_is_taken_and_a_doubling_one_is_not() -> None:
-    CHAT.job(CHAT.decode(tools([chain(50)])), body_bytes=1, model=model())
+    CHAT.inference(CHAT.decode(tools([chain(50)])), body_bytes=1, model=model())
     with pytest.raises(BadRequest, match="all references"):
-        CHAT.job(CHAT.decode(tools([doubling(20)])), body_bytes=1, model=model())
+        CHAT.inference(CHAT.decode(tools([doubling(20)])), body_bytes=1, model=model())
     with pytest.raises(BadRequest, match="deeper than 64"):
-        CHAT.job(CHAT.decode(tools([chain(300)])), body_bytes=1, model=model())
+        CHAT.inference(CHAT.decode(tools([chain(300)])), body_bytes=1, model=model())

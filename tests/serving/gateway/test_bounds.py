@@ -24,7 +24,7 @@ def test_the_list_holds_every_field_that_reaches_an_engine() -> None:
 def test_each_edge_is_one_that_we_allow(dialect: Dialect) -> None:
     for body in bounds.requests(dialect.path):
         data = json.dumps(body | {"model": "demo"}).encode()
-        assert dialect.job(dialect.decode(data), body_bytes=len(data), model=catalog.model())
+        assert dialect.inference(dialect.decode(data), body_bytes=len(data), model=catalog.model())
 
 
 def test_an_engine_is_started_with_bounds_of_ours() -> None:

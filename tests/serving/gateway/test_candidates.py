@@ -27,7 +27,7 @@ def job(path: str = "/v1/chat/completions", **fields: Any) -> InferenceRequest:
         del body["messages"]
     data = json.dumps(body).encode()
     dialect = GENERATING[path]
-    return dialect.job(dialect.decode(data), body_bytes=len(data), model=catalog.model())
+    return dialect.inference(dialect.decode(data), body_bytes=len(data), model=catalog.model())
 
 
 def principal(name: str = "a") -> Principal:
@@ -115,7 +115,7 @@ def test_prompts_are_spread_over_deployments_by_slots_and_come_back() -> None:
     for number in range(600):
         asked = job(prompt=f"{number} {LONG}", path="/v1/completions")
         blocks = blocks_of_prompt(principal(), asked, [pool for _, pool in places])
-        assert len(blocks) == len(asked.work.fields[0]) // BLOCK_BYTES
+        assert len(blocks) == len(asked.engine_request.fields[0]) // BLOCK_BYTES
         found = best(places, asked, blocks)
         assert best(places[::-1], asked, blocks) == found
         taken[name_of(found)] += 1
@@ -164,7 +164,7 @@ def test_a_turn_begins_as_the_one_before_whatever_else_it_asks(
     before = job(messages=messages, temperature=temperature, **more)
     later = job(messages=[*messages, {"role": "user", "content": LONG}], stream=True, **more)
     one, another = (blocks_of_prompt(principal(), each, [pool]) for each in (before, later))
-    common = _common(before.work.fields[0], later.work.fields[0])
+    common = _common(before.engine_request.fields[0], later.engine_request.fields[0])
     assert common >= sum(len(text) + 600 for text in said)
     assert one[: common // BLOCK_BYTES] == another[: common // BLOCK_BYTES]
 

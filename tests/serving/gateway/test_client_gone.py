@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.gateway.conversation import ClientDisconnected, Conversation
+from serving.gateway.http.response import ClientDisconnected, HttpResponse
 from tests.fixtures.gateway import MESSAGES, Stack
 from tests.fixtures.raw_http import RawClient, request
 from tests.fixtures.waiting import eventually
@@ -19,12 +19,12 @@ async def test_who_is_gone_when_it_is_refused_is_no_error_of_ours(
 ) -> None:
     refused = asyncio.Event()
 
-    async def leave(self: Conversation, _: Any) -> None:
+    async def leave(self: HttpResponse, *_: Any) -> None:
         refused.set()
-        self.cut()
+        self.abort()
         raise ClientDisconnected
 
-    monkeypatch.setattr(Conversation, "refuse", leave)
+    monkeypatch.setattr(HttpResponse, "send", leave)
     with caplog.at_level(logging.ERROR):
         async with RawClient(stack.url) as client:
             await client.send(request("/v1/nothing", stack.tenant.secret, {}))

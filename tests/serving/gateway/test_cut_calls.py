@@ -64,10 +64,10 @@ def events_of(choices: list[dict[str, Any]]) -> list[EngineEvent]:
 def told(language: str, events: list[EngineEvent], *, streamed: bool) -> bytes:
     dialect, fields = ASKED[language]
     body = json.dumps({"model": "demo", "stream": streamed} | fields).encode()
-    job = dialect.job(dialect.decode(body), body_bytes=len(body), model=catalog.model())
+    job = dialect.inference(dialect.decode(body), body_bytes=len(body), model=catalog.model())
     rendering = dialect.rendering(job, "our-id")
-    said = b"".join(rendering.take([event]) for event in events)
-    return said + rendering.end(TokenUsage(input=3, output=5))
+    said = b"".join(rendering.render([event]) for event in events)
+    return said + rendering.finish(TokenUsage(input=3, output=5))
 
 
 def deltas_of(stream: bytes) -> list[dict[str, Any]]:

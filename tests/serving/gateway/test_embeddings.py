@@ -18,7 +18,7 @@ from serving.engine.events import TokenUsage
 from serving.engine.simulated.embedding import vector_of
 from serving.engine.simulated.settings import Fault
 from serving.engine.simulated.tokens import prompt_of_ids, prompt_of_text
-from serving.gateway import exchange
+from serving.gateway import attempt
 from serving.gateway.dialects.openai.embeddings import (
     INPUTS_MAX,
     NUMBERS_MAX,
@@ -231,12 +231,12 @@ async def must_be_idle(stack: Stack) -> None:
     await eventually(lambda: stack.engines[0].engine.slots_used == 0)
     await eventually(lambda: stack.gateway.lease_manager.held_nanos() == 0)
     await eventually(lambda: stack.gateway.app.in_flight == 0)
-    assert stack.gateway.app.means.lingering.total == 0
+    assert stack.gateway.lingering.total == 0
 
 
 async def test_who_leaves_pays_for_what_was_read_to_the_end(slow: Stack) -> None:
     await leave_early(slow)
-    await eventually(lambda: slow.gateway.app.means.lingering.total == 1)
+    await eventually(lambda: slow.gateway.lingering.total == 1)
     slow.engines[0].engine.freeze(False)
     event = await slow.one_event()
     assert (event.outcome, event.input_tokens, event.output_tokens) == ("client_cancelled", 16, 0)
@@ -248,7 +248,7 @@ async def test_who_leaves_pays_for_what_was_read_to_the_end(slow: Stack) -> None
 async def test_an_engine_that_takes_too_long_is_let_go_and_that_is_counted(
     slow: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "LINGER_SECONDS", 0.05)
+    monkeypatch.setattr(attempt, "LINGER_SECONDS", 0.05)
     await leave_early(slow)
     event = await slow.one_event()
     assert (event.outcome, event.input_tokens, event.charges) == ("client_cancelled", 0, ())
@@ -289,18 +289,18 @@ def test_what_is_held_covers_whatever_it_takes_and_no_engine_bills_more(asked: A
     body = {"model": "demo-embed", "input": asked}
     data = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
     model, price = catalog.embedder(), catalog.price("var_embed")
-    job = EMBEDDINGS.job(EMBEDDINGS.decode(data), body_bytes=len(data), model=model)
+    job = EMBEDDINGS.inference(EMBEDDINGS.decode(data), body_bytes=len(data), model=model)
     several = isinstance(asked, list) and not isinstance(asked[0], int)
     inputs = asked if several else [asked]
-    assert job.work.prompts == len(inputs)
+    assert job.engine_request.prompts == len(inputs)
     # A text has no more tokens than bytes, but for the marks that a tokenizer adds.
     sizes = [len(each.encode()) + 2 if isinstance(each, str) else len(each) for each in inputs]
     taken = TokenUsage(input=sum(sizes))
     most = job.input_tokens_max(PromptBound(growth=1))
-    assert job.bounded(taken, most) is taken
+    assert job.bounded_usage(taken, most) is taken
     due = charge(price, input_tokens=taken.input, cached_input_tokens=0, output_tokens=0)
     assert due.total_nanos <= job.worst_case_nanos((price,), most)
-    billed = job.bounded(TokenUsage(input=10**8, output=10**8), most)
+    billed = job.bounded_usage(TokenUsage(input=10**8, output=10**8), most)
     assert (billed.output, billed.input) <= (0, 512 * len(inputs))
-    told = json.loads(b"".join(job.work.fields) + b"}")
+    told = json.loads(b"".join(job.engine_request.fields) + b"}")
     assert told == {"input": json.loads(data)["input"]}

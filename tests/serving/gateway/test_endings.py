@@ -160,7 +160,7 @@ async def test_a_failure_before_the_first_byte_is_tried_on_another_replica(
 async def test_a_failure_is_tried_again_though_another_organization_has_used_up_its_tries(
     pair: Stack,
 ) -> None:
-    retries = pair.gateway.app.means.retries
+    retries = pair.gateway.app.inference.services.retries
     while retries.take("org_b"):
         pass
     pair.engines[0].script.add(Fault("reset"))
@@ -180,8 +180,8 @@ async def test_a_second_try_may_wait_for_its_turn_longer_than_for_a_first_byte(
         asked = asyncio.create_task(answered(pair))
         await eventually(lambda: pair.gateway.metrics.retries == 1)
         await eventually(lambda: len(pool.queue) == 1)
-        [exchange] = pair.gateway.app._exchanges
-        Later.pass_for(exchange._interrupts, catalog.TIMEOUTS.first_byte_seconds + 1)
+        [attempts] = pair.gateway.app.inference.running
+        Later.pass_for(attempts.cancel_scope, catalog.TIMEOUTS.first_byte_seconds + 1)
     assert await asked == 200
     await must_end(pair, "completed")
 

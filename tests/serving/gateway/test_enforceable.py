@@ -59,7 +59,7 @@ def within(schema: dict[str, Any]) -> dict[str, Any]:
 
 def job(dialect: Any, body: dict[str, Any]) -> None:
     data = json.dumps({"model": "demo"} | body).encode()
-    dialect.job(dialect.decode(data), body_bytes=len(data), model=catalog.model())
+    dialect.inference(dialect.decode(data), body_bytes=len(data), model=catalog.model())
 
 
 def asked(schema: dict[str, Any]) -> list[tuple[Any, dict[str, Any], str]]:

@@ -31,7 +31,7 @@ ASK: dict[Any, dict[str, Any]] = {
 def refused(dialect: Any, data: bytes) -> BadRequest:
     record = catalog.embedder() if dialect.task == "embed" else catalog.model()
     with pytest.raises(BadRequest) as caught:
-        dialect.job(dialect.decode(data), body_bytes=len(data), model=record)
+        dialect.inference(dialect.decode(data), body_bytes=len(data), model=record)
     return caught.value
 
 

@@ -13,8 +13,7 @@ from serving.contract.failed_requests import (
 )
 from serving.contract.ids import new_id
 from serving.gateway import failed_requests
-from serving.gateway.auth import Principal
-from serving.gateway.conversation import Conversation
+from serving.gateway.auth import ApiRequest, Principal
 from serving.gateway.errors import NotFound
 from serving.gateway.failed_requests import FailedRequestLog
 from serving.internal_http import InternalCallError
@@ -106,20 +105,19 @@ class Control:
 
 
 class Asked:
-    """What a log needs of a conversation."""
+    """What a log needs of a request."""
 
     path, variant_id, client_request_id = CHAT, None, None
 
     def __init__(self, tenant: str) -> None:
         known = catalog.tenant(tenant)
         records = (known.key, known.project, known.organization)
-        self.request_id = new_id()
         self.principal = Principal(*records, networks=None, cache_salt="", budget_ids=())
 
 
 def fill(log: FailedRequestLog, tenant: str, count: int) -> None:
     for _ in range(count):
-        log.add(cast(Conversation, Asked(tenant)), NotFound("nothing here"))
+        log.add(new_id(), cast(ApiRequest, Asked(tenant)), NotFound("nothing here"))
 
 
 async def test_a_flood_of_one_leaves_room_for_another_and_is_counted() -> None:

@@ -18,7 +18,9 @@ TOOLS = [{"type": "function", "function": {"name": "f"}}]
 def told(capabilities: tuple[str, ...], **fields: Any) -> Any:
     body = {"model": "demo", "messages": [{"role": "user", "content": "hi"}]} | fields
     data, chat = json.dumps(body).encode(), ChatDialect()
-    work = chat.job(chat.decode(data), body_bytes=len(data), model=catalog.model()).work
+    work = chat.inference(
+        chat.decode(data), body_bytes=len(data), model=catalog.model()
+    ).engine_request
     request = write(
         work, served_name="m", capabilities=capabilities, cache_salt="s", request_id="r"
     )
@@ -52,5 +54,7 @@ def test_text_and_calls_that_must_be_made_have_no_format(fields: dict[str, Any])
 def test_a_seed_that_engines_take_for_none_is_another() -> None:
     body = {"model": "demo", "messages": [{"role": "user", "content": "hi"}], "seed": -1}
     data, chat = json.dumps(body).encode(), ChatDialect()
-    work = chat.job(chat.decode(data), body_bytes=len(data), model=catalog.model()).work
+    work = chat.inference(
+        chat.decode(data), body_bytes=len(data), model=catalog.model()
+    ).engine_request
     assert json.loads(b"".join((*work.fields, b"}")))["seed"] == 2**63 - 2

@@ -9,7 +9,7 @@ import pytest
 
 from serving.engine.simulated.settings import Fault
 from serving.engine.simulated.tokens import count_of, prompt_of_text
-from serving.gateway import exchange, relay
+from serving.gateway import attempt, relay
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.raw_http import RawClient, request
 from tests.fixtures.waiting import eventually
@@ -37,7 +37,7 @@ async def slow_start(tmp_path: Path) -> AsyncIterator[Stack]:
 
 async def is_left(stack: Stack) -> None:
     """Wait until an engine that is frozen works for nobody, and let it go on."""
-    await eventually(lambda: stack.gateway.app.means.lingering.total == 1)
+    await eventually(lambda: stack.gateway.lingering.total == 1)
     engine_of(stack).freeze(False)
 
 
@@ -53,7 +53,7 @@ async def hung_up(
     stack: Stack, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
 ) -> None:
     """Ask an engine that never says a word, and leave."""
-    monkeypatch.setattr(exchange, "LINGER_SECONDS", 0.2)
+    monkeypatch.setattr(attempt, "LINGER_SECONDS", 0.2)
     script = stack.engines[0].script
     script.add(Fault("hang"))
     asked = body if path != CHAT else ASK | body
@@ -84,7 +84,7 @@ async def must_be_idle(stack: Stack) -> None:
     await eventually(lambda: engine_of(stack).slots_used == 0)
     await eventually(lambda: stack.gateway.lease_manager.held_nanos() == 0)
     await eventually(lambda: stack.gateway.app.in_flight == 0)
-    assert stack.gateway.app.means.lingering.total == 0
+    assert stack.gateway.lingering.total == 0
 
 
 @pytest.mark.parametrize(

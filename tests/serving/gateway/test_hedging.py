@@ -190,7 +190,7 @@ async def test_who_hangs_up_on_both_pays_for_one(pair: Stack) -> None:
 
 async def test_a_gateway_that_ends_cuts_both_and_charges_nothing(pair: Stack) -> None:
     first, asking = await both_at_work(pair)
-    pair.gateway.app.end_all()
+    pair.gateway.app.inference.stop_all()
     status, request_id, _ = await asking
     assert status == 503
     event = await must_end(pair, request_id, winner=first)

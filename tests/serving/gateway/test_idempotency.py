@@ -14,7 +14,7 @@ from aiohttp import web
 
 from serving.contract.idempotency import CLAIMS_MAX, ClaimInProgress, ClaimReply, IdempotencyClaim
 from serving.engine.simulated.settings import Fault
-from serving.gateway.conversation import Conversation
+from serving.gateway.http.response import HttpResponse
 from serving.gateway.idempotency import execution, guard, keys
 from serving.pool.overload import SharedCapacity
 from serving.usage import claims
@@ -76,11 +76,9 @@ def note_waits(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     waits = asyncio.Event()
 
     def noted(wait: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        def wait_noted(
-            conversation: Conversation, of: execution.IdempotentExecution
-        ) -> Awaitable[Any]:
+        def wait_noted(response: HttpResponse, of: execution.IdempotentExecution) -> Awaitable[Any]:
             waits.set()
-            return wait(conversation, of)
+            return wait(response, of)
 
         return wait_noted
 
@@ -291,7 +289,7 @@ async def test_who_joined_what_came_to_nothing_tries_alone(
     monkeypatch.setattr(keys, "claim", fail_once)
     keys.may_claim.clear()
     first = asyncio.create_task(ask(keyed))
-    await eventually(lambda: keyed.gateway.app._once._turns)
+    await eventually(lambda: keyed.gateway.app.inference.idempotency._executions)
     second = asyncio.create_task(ask(keyed))
     await eventually(waits.is_set)
     keys.may_claim.set()
@@ -444,7 +442,7 @@ async def test_an_answer_too_long_to_keep_completes_and_is_not_worked_on_again(
     if bound == "of one":
         monkeypatch.setattr(execution, "COPY_BYTES_MAX", 1_000)
     else:
-        monkeypatch.setattr(keyed.gateway.app._once._copies, "size_max", 1_000)
+        monkeypatch.setattr(keyed.gateway.app.inference.idempotency._copies, "size_max", 1_000)
     first, again = await ask(keyed, **LONG), await ask(keyed, **LONG)
     assert first.body.endswith(b"data: [DONE]\n\n")
     assert (again.status, again.error["code"]) == (409, "idempotency_answer_lost")
@@ -462,7 +460,7 @@ async def test_an_answer_that_seals_too_long_is_not_kept(
 
 
 async def test_an_answer_given_again_needs_room_of_its_own_organization(keyed: Stack) -> None:
-    room = keyed.gateway.app.bodies.room
+    room = keyed.gateway.app.inference.body_memory.room
     extra = {"max_tokens": 200, "ignore_eos": True}
     first = await ask(keyed, **extra)
     room.add("org_a", room.size_max // 2 - len(first.body))

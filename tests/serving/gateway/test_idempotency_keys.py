@@ -13,7 +13,7 @@ from serving.gateway.idempotency.keys import (
     DecryptionFailed,
     IdempotentRequest,
     StoredResponse,
-    read_wish,
+    read_keyed_request,
     seal,
     unseal,
 )
@@ -31,7 +31,9 @@ async def wish(
     body: tuple[bytes, ...] = (b"{}",),
     pepper: bytes = PEPPER,
 ) -> IdempotentRequest:
-    return await read_wish(pepper, key=key, organization_id=organization_id, path=path, body=body)
+    return await read_keyed_request(
+        pepper, key=key, organization_id=organization_id, path=path, body=body
+    )
 
 
 async def test_a_body_in_pieces_is_the_same_body() -> None:

@@ -27,13 +27,13 @@ GUARD = TextGuard(takes_mark=True, tokens=("<|end|>", "<|user|>"))
 
 def job(body: dict[str, Any], dialect: Dialect = CHAT) -> InferenceRequest:
     data = json.dumps({"model": "demo"} | body).encode()
-    return dialect.job(dialect.decode(data), body_bytes=len(data), model=catalog.model())
+    return dialect.inference(dialect.decode(data), body_bytes=len(data), model=catalog.model())
 
 
 def heard(made: InferenceRequest, guard: TextGuard | None = GUARD) -> Any:
     """What a replica gets."""
     request = write(
-        made.work,
+        made.engine_request,
         served_name="m",
         capabilities=SPOKEN,
         cache_salt="s",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.gateway import config
+from serving.gateway import gateway
 from serving.gateway.config import MemoryBounds, memory_bounds, memory_limit_bytes
 from tests.fixtures.gateway import running_stack
 
@@ -57,10 +57,14 @@ def test_half_of_the_limit_may_be_held_up_to_the_usual_bounds() -> None:
 async def test_a_gateway_holds_what_its_limit_allows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(config, "limit_bytes", lambda: 512 * MIB)
+    monkeypatch.setattr(gateway, "memory_limit_bytes", lambda: 512 * MIB)
     async with running_stack(tmp_path) as stack:
         app = stack.gateway.app
-        held = (app.bodies.room.size_max, app.pending.bytes_max, app._once._copies.size_max)
+        held = (
+            app.inference.body_memory.room.size_max,
+            app.write_memory.bytes_max,
+            app.inference.idempotency._copies.size_max,
+        )
         assert held == (128 * MIB, 64 * MIB, 64 * MIB)
         assert b"penstock_gateway_memory_limit_bytes 5.36870912e+08" in (
             await stack.operator_app.metrics()

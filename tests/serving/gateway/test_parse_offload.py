@@ -85,7 +85,7 @@ BODIES: dict[str, tuple[Dialect, bytes]] = {
 
 async def outcome(of: ParseOffload, dialect: Dialect, data: bytes) -> Any:
     try:
-        job = await of.prepare(dialect, pieces(data), "org_a", find)
+        job = await of.parse(dialect, pieces(data), "org_a", find)
     except ApiError as error:
         return type(error), error.message, error.code, error.param
     return comparable(job)
@@ -93,8 +93,8 @@ async def outcome(of: ParseOffload, dialect: Dialect, data: bytes) -> Any:
 
 def comparable(job: InferenceRequest) -> dict[str, Any]:
     named = {name: getattr(job, name) for name in InferenceRequest.__slots__ if name != "work"}
-    work = {name: getattr(job.work, name) for name in type(job.work).__slots__}
-    return named | work | {"fields": json.loads(b"".join(job.work.fields) + b"}")}
+    work = {name: getattr(job.engine_request, name) for name in type(job.engine_request).__slots__}
+    return named | work | {"fields": json.loads(b"".join(job.engine_request.fields) + b"}")}
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -111,10 +111,10 @@ async def test_a_job_is_the_same_wherever_it_was_made(
 
 
 async def test_small_bodies_start_no_process(here_and_beside: ParseOffload) -> None:
-    await here_and_beside.prepare(CHAT, [chat()], "org_a", find)
-    await here_and_beside.prepare(CHAT, [chat(tools=[TOOL])], "org_a", find)
+    await here_and_beside.parse(CHAT, [chat()], "org_a", find)
+    await here_and_beside.parse(CHAT, [chat(tools=[TOOL])], "org_a", find)
     long = chat(messages=said("a" * (HERE_BYTES_MAX - 100)))
-    await here_and_beside.prepare(CHAT, pieces(long), "org_a", find)
+    await here_and_beside.parse(CHAT, pieces(long), "org_a", find)
     assert here_and_beside.bench._idle == []
 
 
@@ -123,11 +123,11 @@ async def test_fifteen_megabytes_never_hold_the_loop_for_long(
 ) -> None:
     """Copied at once they took 60 ms; a quarter of that would already fail."""
     data = pieces(chat(messages=said("a " * 7_500_000)), 65_536)
-    await here_and_beside.prepare(CHAT, [chat(messages=said(LARGE))], "org_a", find)
+    await here_and_beside.parse(CHAT, [chat(messages=said(LARGE))], "org_a", find)
     with metered_loop(but_this_task=False) as longest:
         for _ in range(KEPT):
-            job = await here_and_beside.prepare(CHAT, data, "org_a", find)
-            assert sum(map(len, job.work.fields)) > 15_000_000
+            job = await here_and_beside.parse(CHAT, data, "org_a", find)
+            assert sum(map(len, job.engine_request.fields)) > 15_000_000
     assert longest.repeated_seconds < 0.015, longest
 
 
@@ -142,7 +142,7 @@ async def test_a_body_too_large_for_its_model_is_refused(here_and_beside: ParseO
 
     data = pieces(chat(messages=said("a" * 1_100_000)))
     with pytest.raises(PayloadTooLarge):
-        await here_and_beside.prepare(CHAT, data, "org_a", find_small)
+        await here_and_beside.parse(CHAT, data, "org_a", find_small)
 
 
 async def test_what_takes_too_long_is_refused_and_the_next_is_served(
@@ -150,15 +150,15 @@ async def test_what_takes_too_long_is_refused_and_the_next_is_served(
 ) -> None:
     monkeypatch.setattr(here_and_beside.bench, "_seconds_max", 0.001)
     with pytest.raises(BadRequest) as caught:
-        await here_and_beside.prepare(CHAT, pieces(chat(messages=said(LARGE * 50))), "org_a", find)
+        await here_and_beside.parse(CHAT, pieces(chat(messages=said(LARGE * 50))), "org_a", find)
     assert caught.value.code == "request_too_complex"
     monkeypatch.setattr(here_and_beside.bench, "_seconds_max", 60.0)
-    await here_and_beside.prepare(CHAT, pieces(chat(messages=said(LARGE))), "org_b", find)
+    await here_and_beside.parse(CHAT, pieces(chat(messages=said(LARGE))), "org_b", find)
 
 
 async def test_many_large_bodies_of_one_at_once_are_read(here_and_beside: ParseOffload) -> None:
     data = pieces(chat(messages=said(LARGE)))
-    asked = (here_and_beside.prepare(CHAT, data, "org_a", find) for _ in range(60))
+    asked = (here_and_beside.parse(CHAT, data, "org_a", find) for _ in range(60))
     assert len(await asyncio.gather(*asked)) == 60
     assert (here_and_beside.refused, here_and_beside.refused_own) == (0, 0)
 
@@ -172,7 +172,7 @@ async def test_who_fills_the_line_is_told_so_and_others_that_we_are_busy(
     async with turns.turn("org_a"):
         monkeypatch.setattr(turns, "_waiting_max", 0)
         with pytest.raises(TooManyQueuedRequests, match="your organization's large requests"):
-            await here_and_beside.prepare(CHAT, data, "org_a", find)
+            await here_and_beside.parse(CHAT, data, "org_a", find)
         with pytest.raises(ServiceUnavailable):
-            await here_and_beside.prepare(CHAT, data, "org_b", find)
+            await here_and_beside.parse(CHAT, data, "org_b", find)
     assert (here_and_beside.refused, here_and_beside.refused_own) == (1, 1)

@@ -27,7 +27,7 @@ def told(content: Any, dialect: MessagesBase | None = None, **fields: Any) -> di
     if isinstance(dialect, MessagesDialect):
         body["max_tokens"] = 9
     data = json.dumps(body).encode()
-    made = dialect.job(dialect.decode(data), body_bytes=len(data), model=catalog.model())
+    made = dialect.inference(dialect.decode(data), body_bytes=len(data), model=catalog.model())
     return told_to_vllm(made)
 
 

@@ -27,7 +27,7 @@ async def status_of(client: RawClient) -> int:
 
 
 async def test_a_body_that_does_not_begin_is_waited_for_less(stack: Stack) -> None:
-    stack.gateway.app._body_begins_seconds = 0.1
+    stack.gateway.app.inference.body_begins_seconds = 0.1
     async with RawClient(stack.url) as begun, RawClient(stack.url) as silent:
         await begun.send(head(stack, b"content-length: 10\r\n") + b"{")
         await silent.send(head(stack, b"content-length: 10\r\n"))

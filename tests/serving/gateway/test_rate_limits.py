@@ -21,7 +21,7 @@ from serving.contract.records import ModelRateLimits, RateLimitSettings, UsageTi
 from serving.contract.slot_shares import DemandReport
 from serving.engine.simulated.settings import Fault
 from serving.fleet import slot_shares
-from serving.gateway import exchange
+from serving.gateway import attempt
 from serving.limits import backend, redis_script
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.keyed import ask
@@ -97,7 +97,7 @@ async def test_an_answer_that_is_given_again_is_a_request_like_any_other(stack: 
 async def test_who_hangs_up_before_anything_was_counted_took_what_was_expected(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "LINGER_SECONDS", 0.05)
+    monkeypatch.setattr(attempt, "LINGER_SECONDS", 0.05)
     await limit(stack, output_tokens_per_minute=200)
     stack.engines[0].script.add(Fault("hang"))
     body = ASK | {"max_tokens": 200, "stream": True}

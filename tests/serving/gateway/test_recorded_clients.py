@@ -27,7 +27,7 @@ def test_the_first_request_of_an_agent_is_taken(agent: str) -> None:
     record = msgspec.structs.replace(
         catalog.model(), context_tokens=200_000, output_tokens_max=64_000
     )
-    job = dialect.job(dialect.decode(data), body_bytes=len(data), model=record)
+    job = dialect.inference(dialect.decode(data), body_bytes=len(data), model=record)
     told = told_to_vllm(job)
     assert NAMES[agent] <= {tool["function"]["name"] for tool in told["tools"]}
     assert {message["role"] for message in told["messages"]} == {"system", "user"}

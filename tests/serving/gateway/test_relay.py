@@ -7,7 +7,7 @@ import pytest
 
 from serving.engine.events import EngineEvent, TokenUsage
 from serving.gateway.cancel_scope import CancelScope, RequestCancelled
-from serving.gateway.conversation import Conversation
+from serving.gateway.http.response import HttpResponse
 from serving.gateway.relay import Relay
 
 
@@ -56,18 +56,18 @@ async def test_work_that_ends_for_nobody_leaves_no_cancellation_behind() -> None
     relay = Relay(
         cast(Any, Heard()),
         cast(Any, Nothing()),
-        cast(Conversation, None),
+        cast(HttpResponse, None),
         interrupts,
         organization_id="org_a",
-        finishing=cast(Any, None),
-        here_bytes_max=2**30,
+        render_offload=cast(Any, None),
+        inline_bytes_max=2**30,
         gap_seconds=60.0,
         observe_gap=lambda seconds: None,
     )
-    interrupts.abandon(60.0)
+    interrupts.detach(60.0)
     with pytest.raises(RequestCancelled) as caught, interrupts:
         await relay.run(Said(b"all of it"), lambda: None, lambda: None)
     assert caught.value.reason == "client_gone"
     # The event of what it took is made durable now, which nothing may break off.
     await asyncio.sleep(0)
-    assert relay.tail == b""
+    assert relay.final_bytes == b""

@@ -18,9 +18,9 @@ from serving.engine.errors import InvalidEngineResponse
 from serving.engine.events import TokenUsage
 from serving.engine.response_parser import ResponseParser
 from serving.gateway.cancel_scope import CancelScope
-from serving.gateway.conversation import Conversation
 from serving.gateway.dialects.base import Renderer
 from serving.gateway.dialects.openai.embeddings import EmbeddingsDialect
+from serving.gateway.http.response import HttpResponse
 from serving.gateway.relay import Relay
 from serving.gateway.render_offload import (
     RenderedBody,
@@ -63,22 +63,22 @@ def as_engines_say(vectors: list[list[float]], *, is_base64: bool = True) -> byt
 def vectors_of(inputs: int, encoding: str) -> tuple[EmbeddingParser, Renderer]:
     fields = {"model": "demo-embed", "input": ["a"] * inputs, "encoding_format": encoding}
     asked = EMBEDDINGS.decode(json.dumps(fields).encode())
-    job = EMBEDDINGS.job(asked, body_bytes=100, model=catalog.embedder())
+    job = EMBEDDINGS.inference(asked, body_bytes=100, model=catalog.embedder())
     return EmbeddingParser(inputs, ID), EMBEDDINGS.rendering(job, ID)
 
 
 def read_here(reading: ResponseParser, rendering: Renderer, data: bytes, at: int) -> bytes:
     for part in (data[:at], data[at:]):
-        rendering.take(reading.feed(part))
+        rendering.render(reading.feed(part))
     reading.end()
-    return rendering.end(reading.tokens)
+    return rendering.finish(reading.tokens)
 
 
 def read_beside(
     reading: ResponseParser, rendering: Renderer, data: bytes, at: int
 ) -> tuple[RenderUsage | RenderFailure, bytes]:
     """As a process does it that is given what was read until then."""
-    rendering.take(reading.feed(data[:at]))
+    rendering.render(reading.feed(data[:at]))
     return render(unpack(pack(RenderJob(reading, rendering), 0)[HEAD_BYTES:]), data[at:])
 
 
@@ -150,11 +150,11 @@ async def relayed(
     interrupts = CancelScope(60.0)
     relay = Relay(
         *vectors_of(INPUTS, encoding),
-        cast(Conversation, None),
+        cast(HttpResponse, None),
         interrupts,
         organization_id="org_a",
-        finishing=finishing,
-        here_bytes_max=here,
+        render_offload=finishing,
+        inline_bytes_max=here,
         gap_seconds=60.0,
         observe_gap=lambda seconds: None,
     )
@@ -169,7 +169,7 @@ async def test_a_relay_ends_alike_here_and_beside(encoding: str, finishing: Rend
     assert finishing.bench._idle == []
     beside = await relayed(finishing, LARGE, encoding)
     assert len(finishing.bench._idle) == 1
-    assert (beside.tail, beside.tokens) == (here.tail, here.tokens)
+    assert (beside.final_bytes, beside.tokens) == (here.final_bytes, here.tokens)
     assert beside.has_usage
     assert beside.first_token_at is not None
 
@@ -182,7 +182,7 @@ async def test_where_no_process_is_to_be_had_it_is_made_here(
 
     monkeypatch.setattr(finishing.bench, "process", died)
     made = await relayed(finishing, LARGE)
-    assert made.tail == (await relayed(finishing, LARGE, here=HERE)).tail
+    assert made.final_bytes == (await relayed(finishing, LARGE, here=HERE)).final_bytes
     assert finishing.unfinished == 1
 
 
@@ -232,7 +232,7 @@ async def test_a_client_gets_the_same_of_many_texts_as_of_few(encoding: str, org
         json.loads(await body_of(org, TEXTS[start : start + 100], encoding))["data"]
         for start in range(0, len(TEXTS), 100)
     ]
-    bench = org.gateway.finishing.bench
+    bench = org.gateway.render_offload.bench
     assert bench._idle == []
     body = await body_of(org, TEXTS, encoding)
     assert len(bench._idle) == 1
@@ -251,7 +251,7 @@ async def test_a_client_gets_the_same_of_many_texts_as_of_few(encoding: str, org
 async def test_who_leaves_while_it_is_made_pays_for_it(
     org: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finishing = org.gateway.finishing
+    finishing = org.gateway.render_offload
     asked, may_go_on = asyncio.Event(), asyncio.Event()
     finish_for_real = finishing.finish
 
@@ -261,15 +261,15 @@ async def test_who_leaves_while_it_is_made_pays_for_it(
         return await finish_for_real(*given)
 
     monkeypatch.setattr(finishing, "finish", slow)
-    monkeypatch.setattr("serving.gateway.exchange.LINGER_SECONDS", 0.05)
+    monkeypatch.setattr("serving.gateway.attempt.LINGER_SECONDS", 0.05)
     async with RawClient(org.url) as client:
         body = {"model": "demo-embed", "input": TEXTS}
         await client.send(request(PATH, org.tenant.secret, body))
         async with asyncio.timeout(60):
             await asked.wait()
-    lingering = org.gateway.app.means.lingering
-    [exchange] = org.gateway.app._exchanges
-    await eventually(lambda: exchange._interrupts.reason == "client_gone")
+    lingering = org.gateway.lingering
+    [attempts] = org.gateway.app.inference.running
+    await eventually(lambda: attempts.cancel_scope.reason == "client_gone")
     assert lingering.total == 1
     assert org.events == []
     may_go_on.set()

@@ -40,7 +40,7 @@ HEADER = "x-penstock-omitted-tools"
 def told(**fields: Any) -> dict[str, Any]:
     data = json.dumps(ASK | fields).encode()
     request = RESPONSES.decode(data)
-    return told_to_vllm(RESPONSES.job(request, body_bytes=len(data), model=catalog.model()))
+    return told_to_vllm(RESPONSES.inference(request, body_bytes=len(data), model=catalog.model()))
 
 
 def refused(**fields: Any) -> BadRequest:

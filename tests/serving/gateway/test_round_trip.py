@@ -36,7 +36,7 @@ ANSWERS = st.fixed_dictionaries(
 
 def job(dialect: Dialect, body: dict[str, Any]) -> InferenceRequest:
     data = json.dumps(body).encode()
-    return dialect.job(dialect.decode(data), body_bytes=len(data), model=catalog.model())
+    return dialect.inference(dialect.decode(data), body_bytes=len(data), model=catalog.model())
 
 
 def calls_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
@@ -67,8 +67,8 @@ def engines_stream(answer: dict[str, Any]) -> list[EngineEvent]:
 def answered(work: InferenceRequest, answer: dict[str, Any]) -> dict[str, Any]:
     """What the client gets of an engine's answer."""
     rendering = work.dialect.rendering(work, "our-id")
-    rendering.take(engines_stream(answer))
-    body: dict[str, Any] = json.loads(rendering.end(TokenUsage(input=3, output=5)))
+    rendering.render(engines_stream(answer))
+    body: dict[str, Any] = json.loads(rendering.finish(TokenUsage(input=3, output=5)))
     return body
 
 
@@ -124,8 +124,8 @@ def told_by_events(stream: bytes) -> list[dict[str, Any]]:
 def streamed(work: InferenceRequest, answer: dict[str, Any]) -> list[dict[str, Any]]:
     """The events that a client gets of an engine's stream."""
     rendering = work.dialect.rendering(work, "our-id")
-    data = b"".join(rendering.take([event]) for event in engines_stream(answer))
-    return told_by_events(data + rendering.end(TokenUsage(input=3, output=5)))
+    data = b"".join(rendering.render([event]) for event in engines_stream(answer))
+    return told_by_events(data + rendering.finish(TokenUsage(input=3, output=5)))
 
 
 @settings(deadline=None)  # the clients' types are built at the first answer
@@ -210,8 +210,8 @@ def test_completions_take_their_own_text_back(text: str) -> None:
     rendering = work.dialect.rendering(work, "our-id")
     choice = {"index": 0, "text": text, "finish_reason": "stop"}
     said = {"id": "e", "object": "o", "created": 17, "model": "m", "choices": [choice]}
-    rendering.take([EngineEvent(json.dumps(said).encode())])
-    body = json.loads(rendering.end(TokenUsage(input=3, output=5)))
+    rendering.render([EngineEvent(json.dumps(said).encode())])
+    body = json.loads(rendering.finish(TokenUsage(input=3, output=5)))
     again = job(COMPLETIONS, ask | {"prompt": "Water" + body["choices"][0]["text"]})
     assert told_to_vllm(again)["prompt"] == "Water" + text
 

@@ -44,7 +44,7 @@ def allowed(name: str) -> dict[str, Any]:
 def job(body: dict[str, Any], endpoint: Any = CHAT) -> InferenceRequest:
     data = json.dumps(body).encode()
     request = endpoint.decode(data)
-    return endpoint.job(request, body_bytes=len(data), model=model())
+    return endpoint.inference(request, body_bytes=len(data), model=model())
 
 
 def refused(body: dict[str, Any], endpoint: Any = CHAT) -> BadRequest:
@@ -340,12 +340,12 @@ def test_a_prompt_whose_tokens_are_known_must_fit_with_its_answer() -> None:
         " (400 in the prompt, 113 in the completion). Please reduce the length of the prompt or"
         " completion."
     )
-    assert job(body | {"max_tokens": 112}, COMPLETIONS).work.output_tokens_max == 112
+    assert job(body | {"max_tokens": 112}, COMPLETIONS).engine_request.output_tokens_max == 112
 
 
 def test_lists_of_token_ids_are_several_prompts() -> None:
     made = job({"model": "demo", "prompt": [[5, 6], [7]], "n": 2}, COMPLETIONS)
-    assert (made.work.prompts, made.work.choices) == (2, 4)
+    assert (made.engine_request.prompts, made.engine_request.choices) == (2, 4)
     assert told_to_vllm(made)["prompt"] == [[5, 6], [7]]
     for prompt in ([[5], 6], [[5], "a"], [[]], [[1_024]], [[1]] * 9, [[5] * 497, [5]]):
         assert refused({"model": "demo", "prompt": prompt}, COMPLETIONS).param.startswith("prompt")
@@ -355,7 +355,7 @@ def test_nothing_but_the_prompt_may_be_asked_for() -> None:
     made = job({"model": "demo", "prompt": "x", "echo": True, "max_tokens": 0}, COMPLETIONS)
     assert told_to_vllm(made)["max_tokens"] == 0
     assert made.worst_case_nanos((price(),), 512) == 512 * 150 + 600
-    assert made.bounded(TokenUsage(input=1, output=5), 512).output == 1
+    assert made.bounded_usage(TokenUsage(input=1, output=5), 512).output == 1
     assert refused({"model": "demo", "prompt": "x", "max_tokens": 0}, COMPLETIONS).param
 
 

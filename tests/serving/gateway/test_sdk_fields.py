@@ -39,13 +39,13 @@ def outcome(dialect: Any, body: dict[str, Any]) -> Outcome:
     """Raises BadRequest."""
     data = json.dumps(body).encode()
     record = catalog.embedder() if dialect.task == "embed" else catalog.model()
-    job = dialect.job(dialect.decode(data), body_bytes=len(data), model=record)
-    work, echo = job.work, job.body
+    job = dialect.inference(dialect.decode(data), body_bytes=len(data), model=record)
+    work, echo = job.engine_request, job.body
     if isinstance(echo, msgspec.Struct):
         fields = msgspec.structs.asdict(echo)
         echo = {name: bytes(v) if isinstance(v, msgspec.Raw) else v for name, v in fields.items()}
     told = (work.fields, work.answer_format, work.is_streamed, work.output_tokens_max)
-    told_more = (job.model_name, job.tier, job.wants_usage, echo)
+    told_more = (job.model_name, job.tier, job.include_usage, echo)
     return Outcome(told + told_more, getattr(job.body, "headers", ()))
 
 

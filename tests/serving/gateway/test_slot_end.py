@@ -81,20 +81,20 @@ async def test_others_have_the_slot_while_a_long_answer_is_made(
     single: Stack, delay: Delay
 ) -> None:
     long = asyncio.create_task(status_of(single, PATH, LARGE))
-    await eventually(lambda: single.gateway.finishing._vacated.held > 0)
+    await eventually(lambda: single.gateway.render_offload._vacated.held > 0)
     assert taken(embedder(single)) == 0
     assert await status_of(single, PATH, SMALL) == 200
     assert not embedder(single).is_idle
     delay.may_end.set()
     assert await long == 200
-    assert single.gateway.finishing._vacated.held == 0
+    assert single.gateway.render_offload._vacated.held == 0
     await eventually(lambda: embedder(single).is_idle)
     assert taken(embedder(single)) == embedder(single).pressure.tokens == 0
     assert {event.outcome for event in await single.booked()} == {"completed"}
 
 
 async def test_answers_without_room_keep_their_slots(single: Stack, delay: Delay) -> None:
-    single.gateway.finishing._vacated = SharedCapacity(1_000)
+    single.gateway.render_offload._vacated = SharedCapacity(1_000)
     long = asyncio.create_task(status_of(single, PATH, LARGE))
     await delay.has_begun.wait()
     assert taken(embedder(single)) == 1
@@ -107,7 +107,7 @@ async def test_a_client_that_leaves_while_its_answer_is_made_leaves_nothing_take
     single: Stack, delay: Delay
 ) -> None:
     long = asyncio.create_task(status_of(single, PATH, LARGE))
-    await eventually(lambda: single.gateway.finishing._vacated.held > 0)
+    await eventually(lambda: single.gateway.render_offload._vacated.held > 0)
     long.cancel()
     delay.may_end.set()
     await eventually(lambda: embedder(single).is_idle)

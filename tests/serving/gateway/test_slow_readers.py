@@ -205,7 +205,7 @@ async def test_slow_readers_of_whole_answers_hold_no_more_than_all_may(stack: St
     async with stack.post("/v1/embeddings", ask) as reply:
         size = len(await reply.read())
     assert size > 10 * write_buffer.PIECE_BYTES
-    pending, most = stack.gateway.app.pending, 0
+    pending, most = stack.gateway.app.write_memory, 0
     pending.bytes_max = 2 * size
     async with AsyncExitStack() as readers:
         for number in range(5):
@@ -309,7 +309,7 @@ async def test_who_reads_slowly_gets_all_of_it(
     async with RawClient(stack.url, receive_bytes=2_048) as client:
         await client.send(request(CHAT, stack.tenant.secret, ASK | {"logprobs": True}))
         told = bytearray(await client.read(16))
-        await eventually(lambda: stack.gateway.app.pending.total_bytes > 0)
+        await eventually(lambda: stack.gateway.app.write_memory.total_bytes > 0)
         [connection] = stack._server.server_state.connections
         for number in range(1, 8):
             await eventually(lambda count=number: len(waits.of_stalls) == count)

@@ -54,7 +54,9 @@ KINDS: dict[str, type[msgspec.Struct]] = {
 def job(dialect: Any, body: Any) -> InferenceRequest:
     data = json.dumps(body).encode()
     record = catalog.embedder() if dialect.task == "embed" else catalog.model()
-    made: InferenceRequest = dialect.job(dialect.decode(data), body_bytes=len(data), model=record)
+    made: InferenceRequest = dialect.inference(
+        dialect.decode(data), body_bytes=len(data), model=record
+    )
     return made
 
 
@@ -234,7 +236,9 @@ def test_thoughts_under_another_name_are_thoughts() -> None:
 def test_load_generators_may_ask_for_usage_all_along() -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
     for dialect in (CHAT, COMPLETIONS):
-        assert job(dialect, ASK[dialect] | {"stream": True, "stream_options": options}).wants_usage
+        assert job(
+            dialect, ASK[dialect] | {"stream": True, "stream_options": options}
+        ).include_usage
 
 
 def test_a_prompt_may_be_given_back_with_its_log_probabilities() -> None:

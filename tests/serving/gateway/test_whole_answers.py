@@ -32,7 +32,7 @@ ENDINGS = st.sampled_from([("stop", None), ("length", None), ("stop", "\n"), ("s
 
 def job(dialect: Dialect, **fields: Any) -> InferenceRequest:
     data = json.dumps(ASKS[dialect] | fields).encode()
-    return dialect.job(dialect.decode(data), body_bytes=len(data), model=catalog.model())
+    return dialect.inference(dialect.decode(data), body_bytes=len(data), model=catalog.model())
 
 
 def event(choices: list[dict[str, Any]]) -> EngineEvent:
@@ -42,8 +42,8 @@ def event(choices: list[dict[str, Any]]) -> EngineEvent:
 
 def assembled(work: InferenceRequest, events: list[EngineEvent]) -> list[dict[str, Any]]:
     rendering = work.dialect.rendering(work, "our-id")
-    assert rendering.take(events) == b""
-    body = json.loads(rendering.end(TokenUsage(input=3, output=5)))
+    assert rendering.render(events) == b""
+    body = json.loads(rendering.finish(TokenUsage(input=3, output=5)))
     assert body["id"].endswith("our-id")
     assert (body["model"], body["created"]) == ("demo", 17)
     assert body["usage"]["total_tokens"] == 8
@@ -166,8 +166,8 @@ def test_an_engine_is_always_asked_for_a_stream(fields: dict[str, Any]) -> None:
     request = for_vllm(made)
     body = json.loads(b"".join(request.body))
     assert body["stream"] is request.streams is True
-    assert ("stream_interval" in body) == (not made.work.is_streamed)
-    assert ("return_token_ids" in body) == made.work.may_call_tools
+    assert ("stream_interval" in body) == (not made.engine_request.is_streamed)
+    assert ("return_token_ids" in body) == made.engine_request.may_call_tools
 
 
 def without_own_keys(choice: dict[str, Any]) -> dict[str, Any]:

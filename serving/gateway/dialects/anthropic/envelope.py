@@ -43,7 +43,7 @@ class AnthropicError(msgspec.Struct, tag_field="type", tag="error"):
 def context_exceeded(error: ContextExceeded) -> str:
     """Return what is told of a prompt and an answer that do not fit together, in the words that
     Anthropic's clients look for."""
-    limit, asked = error.limit_tokens, error.asked_tokens or 0
+    limit, asked = error.limit_tokens, error.requested_output_tokens or 0
     tokens = 0 if error.prompt is None else error.prompt.tokens
     if asked > limit:
         return f"max_tokens: {asked} > {limit}, which is the maximum of prompt and answer together"

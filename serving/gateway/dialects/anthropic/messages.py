@@ -85,9 +85,9 @@ def continues(request: CountTokensRequest) -> bool:
     return True
 
 
-def continued(work: EngineRequest) -> EngineRequest:
+def continued(engine_request: EngineRequest) -> EngineRequest:
     """Return the work that continues the last message."""
-    return replace(work, fields=(*work.fields, CONTINUED))
+    return replace(engine_request, fields=(*engine_request.fields, CONTINUED))
 
 
 def _last_text(turn: MessageParam) -> str | None:
@@ -264,21 +264,23 @@ class MessagesBase(AnthropicEnvelope):
         """Tell whether the request brings JSON Schemas."""
         return request.tools is not None or request.output_config is not None
 
-    def job(
+    def inference(
         self, request: CountTokensRequest, *, body_bytes: int, model: ModelRecord
     ) -> InferenceRequest:
         """Check the request against its model and return its job. Raises BadRequest."""
         goes_on = continues(request)
         try:
-            job = self._chat.job(lower(request), body_bytes=body_bytes, model=model)
+            inference = self._chat.inference(lower(request), body_bytes=body_bytes, model=model)
         except BadRequest as error:
             raise _reworded(error) from None
-        work = with_names(job.work, NAMES)
-        return replace(job, work=continued(work) if goes_on else work)
+        engine_request = with_names(inference.engine_request, NAMES)
+        return replace(
+            inference, engine_request=continued(engine_request) if goes_on else engine_request
+        )
 
-    def refusal(self, refused: RequestRejected, job: InferenceRequest) -> ApiError:
+    def refusal(self, refused: RequestRejected, inference: InferenceRequest) -> ApiError:
         """Return what is told of a job that the engine minds."""
-        return _reworded(self._chat.refusal(refused, job))
+        return _reworded(self._chat.refusal(refused, inference))
 
 
 def _reworded(error: ApiError) -> ApiError:
@@ -294,15 +296,17 @@ class MessagesDialect(MessagesBase):
     path: ClassVar[str] = "/v1/messages"
     kind = MessagesRequest
 
-    def job(
+    def inference(
         self, request: CountTokensRequest, *, body_bytes: int, model: ModelRecord
     ) -> InferenceRequest:
         """Check the request against its model and return its job. Raises BadRequest."""
-        return replace(super().job(request, body_bytes=body_bytes, model=model), dialect=self)
+        return replace(super().inference(request, body_bytes=body_bytes, model=model), dialect=self)
 
-    def rendering(self, job: InferenceRequest, request_id: str) -> Renderer:
+    def rendering(self, inference: InferenceRequest, request_id: str) -> Renderer:
         """Return how the answer is told."""
-        return (MessageStreamRenderer if job.work.is_streamed else MessageRenderer)(job, request_id)
+        return (MessageStreamRenderer if inference.engine_request.is_streamed else MessageRenderer)(
+            inference, request_id
+        )
 
 
 class CountTokensDialect(MessagesBase):

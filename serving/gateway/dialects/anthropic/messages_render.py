@@ -129,12 +129,12 @@ class MessageRenderer:
 
     headers: Headers = JSON
 
-    def __init__(self, job: InferenceRequest, request_id: str) -> None:
+    def __init__(self, inference: InferenceRequest, request_id: str) -> None:
         self._id = f"msg_{request_id}"
-        self._model_name = job.model_name
-        self._assembly = AnswerAccumulator(job.work.choices)
+        self._model_name = inference.model_name
+        self._assembly = AnswerAccumulator(inference.engine_request.choices)
 
-    def take(self, events: list[EngineEvent]) -> bytes:
+    def render(self, events: list[EngineEvent]) -> bytes:
         """Add events to the answer. Raises InvalidEngineResponse."""
         self._assembly.add(events)
         return b""
@@ -143,7 +143,7 @@ class MessageRenderer:
         """Return nothing: a whole answer begins at its end."""
         return b""
 
-    def end(self, tokens: TokenUsage) -> bytes:
+    def finish(self, tokens: TokenUsage) -> bytes:
         """Return the client's body. Raises InvalidEngineResponse when there is no ending."""
         choice = self._assembly.chat()[0]
         calls = bool(choice.message.calls)
@@ -202,14 +202,14 @@ class MessageStreamRenderer:
 
     headers = HEADERS
 
-    def __init__(self, job: InferenceRequest, request_id: str) -> None:
+    def __init__(self, inference: InferenceRequest, request_id: str) -> None:
         self._request_id = request_id
-        self._model_name = job.model_name
+        self._model_name = inference.model_name
         self._passages = ContentBlockSplitter()
         self._has_begun = False
         self._head = b""
 
-    def take(self, events: list[EngineEvent]) -> bytes:
+    def render(self, events: list[EngineEvent]) -> bytes:
         """Return what these events are to the client. Raises InvalidEngineResponse."""
         told = self._opening(events[0].usage)
         for event in events:
@@ -219,7 +219,7 @@ class MessageStreamRenderer:
                 told += [self._tell(step) for step in self._passages.read(part)]
         return b"".join(told)
 
-    def end(self, tokens: TokenUsage) -> bytes:
+    def finish(self, tokens: TokenUsage) -> bytes:
         """Return the last events. Raises InvalidEngineResponse when there was no ending."""
         told = self._opening(None)
         told += [self._tell(step) for step in self._passages.end()]

@@ -59,7 +59,9 @@ class TextGenerationDialect(envelope.OpenAIEnvelope, ABC, Generic[Request]):
         """Return the body. Raises BadRequest."""
         return self._decode(data)
 
-    def job(self, request: Request, *, body_bytes: int, model: ModelRecord) -> InferenceRequest:
+    def inference(
+        self, request: Request, *, body_bytes: int, model: ModelRecord
+    ) -> InferenceRequest:
         """Check the request against its model and return its job. Raises BadRequest."""
         self.check(request, model)
         options = request.stream_options
@@ -67,7 +69,7 @@ class TextGenerationDialect(envelope.OpenAIEnvelope, ABC, Generic[Request]):
         fields = self.engine_fields(request)
         encoded = _encode(fields)[:-1]
         is_chat = self.operation == "chat"
-        work = EngineRequest(
+        engine_request = EngineRequest(
             operation=self.operation,
             fields=(encoded,),
             is_streamed=bool(request.stream),
@@ -85,34 +87,34 @@ class TextGenerationDialect(envelope.OpenAIEnvelope, ABC, Generic[Request]):
             dialect=self,
             model=model,
             model_name=request.model,
-            work=work,
-            wants_usage=bool(options and options.include_usage),
+            engine_request=engine_request,
+            include_usage=bool(options and options.include_usage),
             body_bytes=body_bytes,
             prompt=bytes_of_prompt(
                 encoded, texts=0 if is_chat else prompts, again=self.rewritten_bytes(request)
             ),
-            asked_tokens=self.asked_output_tokens(request)[1],
+            requested_output_tokens=self.asked_output_tokens(request)[1],
             tier=tier or "default",
             body=tier,
         )
 
-    def rendering(self, job: InferenceRequest, request_id: str) -> Renderer:
+    def rendering(self, inference: InferenceRequest, request_id: str) -> Renderer:
         """Return how the answer is told."""
         id_ = self.id_prefix + request_id
-        if job.work.is_streamed:
-            return ChunkStreamRenderer(job, id_, self.chunk_object)
-        return CompletionRenderer(job, id_, self.whole_object)
+        if inference.engine_request.is_streamed:
+            return ChunkStreamRenderer(inference, id_, self.chunk_object)
+        return CompletionRenderer(inference, id_, self.whole_object)
 
-    def refusal(self, refused: RequestRejected, job: InferenceRequest) -> ApiError:
+    def refusal(self, refused: RequestRejected, inference: InferenceRequest) -> ApiError:
         """Return what is told of a job that the engine minds."""
         if isinstance(refused, ControlToken):
             return validation.control_token(refused)
         if refused.reason != "context":
             return validation.refused(refused.reason)
         return ContextExceeded(
-            job.model.context_tokens,
+            inference.model.context_tokens,
             prompt=refused.prompt,
-            asked_tokens=job.asked_tokens,
+            requested_output_tokens=inference.requested_output_tokens,
             param=self.prompt_field,
         )
 
@@ -176,7 +178,7 @@ class TextGenerationDialect(envelope.OpenAIEnvelope, ABC, Generic[Request]):
             raise ContextExceeded(
                 model.context_tokens,
                 prompt=PromptLength(known, is_least=False) if known else None,
-                asked_tokens=asked,
+                requested_output_tokens=asked,
                 param=self.prompt_field if known else name,
             )
         if asked is not None and asked > model.output_tokens_max:

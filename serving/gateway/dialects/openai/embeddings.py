@@ -66,7 +66,7 @@ class EmbeddingsDialect(envelope.OpenAIEnvelope):
         """Tell that it brings none."""
         return False
 
-    def job(
+    def inference(
         self, request: EmbeddingsRequest, *, body_bytes: int, model: ModelRecord
     ) -> InferenceRequest:
         """Check the request against its model and return its job. Raises BadRequest."""
@@ -79,7 +79,7 @@ class EmbeddingsDialect(envelope.OpenAIEnvelope):
             fields["dimensions"] = request.dimensions
             needs["dimensions"] = "dimensions"
         told = _encode(fields)[:-1]
-        work = EngineRequest(
+        engine_request = EngineRequest(
             operation="embeddings",
             fields=(told,),
             is_streamed=False,
@@ -94,23 +94,23 @@ class EmbeddingsDialect(envelope.OpenAIEnvelope):
             dialect=self,
             model=model,
             model_name=request.model,
-            work=work,
-            wants_usage=True,
+            engine_request=engine_request,
+            include_usage=True,
             body_bytes=body_bytes,
             prompt=bytes_of_prompt(told, texts=inputs),
-            asked_tokens=None,
-            here_bytes_max=HERE_BYTES_MAX if encoding == "base64" else TEXT_HERE_BYTES_MAX,
+            requested_output_tokens=None,
+            inline_bytes_max=HERE_BYTES_MAX if encoding == "base64" else TEXT_HERE_BYTES_MAX,
             body=encoding,
         )
 
-    def rendering(self, job: InferenceRequest, request_id: str) -> Renderer:
+    def rendering(self, inference: InferenceRequest, request_id: str) -> Renderer:
         """Return how the answer is told."""
-        return EmbeddingsRenderer(job)
+        return EmbeddingsRenderer(inference)
 
-    def refusal(self, refused: RequestRejected, job: InferenceRequest) -> ApiError:
+    def refusal(self, refused: RequestRejected, inference: InferenceRequest) -> ApiError:
         """Return what is told of a job that the engine minds."""
         if refused.reason == "context":
-            return _too_long(job.model, "an input", refused.prompt)
+            return _too_long(inference.model, "an input", refused.prompt)
         # Whatever its words remind of, there are no tools, formats or messages here.
         return validation.refused("dimensions" if refused.reason == "dimensions" else "other")
 
@@ -181,13 +181,13 @@ class EmbeddingsRenderer:
 
     headers: Headers = JSON
 
-    def __init__(self, job: InferenceRequest) -> None:
-        self._model_name = job.model_name
-        self._is_base64 = job.body == "base64"
+    def __init__(self, inference: InferenceRequest) -> None:
+        self._model_name = inference.model_name
+        self._is_base64 = inference.body == "base64"
         self._parts = [b'{"object":"list","data":[']
         self._count = 0
 
-    def take(self, events: list[EngineEvent]) -> bytes:
+    def render(self, events: list[EngineEvent]) -> bytes:
         """Add vectors to the answer. Raises InvalidEngineResponse."""
         for event in events:
             vector = vector_of(event)
@@ -204,7 +204,7 @@ class EmbeddingsRenderer:
         """Return nothing: an answer begins at its end."""
         return b""
 
-    def end(self, tokens: TokenUsage) -> bytes:
+    def finish(self, tokens: TokenUsage) -> bytes:
         """Return the client's body."""
         cached = PromptTokensDetails(tokens.cached_input) if tokens.cached_input else UNSET
         usage = _encode(_Usage(tokens.input, tokens.input, cached))

@@ -83,19 +83,19 @@ class ChunkStreamRenderer:
 
     headers = HEADERS
 
-    def __init__(self, job: InferenceRequest, id_: str, object_: str) -> None:
+    def __init__(self, inference: InferenceRequest, id_: str, object_: str) -> None:
         self._id = id_
         self._object = object_
-        self._model_name = job.model_name
-        self._wants_usage = job.wants_usage
-        self._tier: Tier | None = job.body
-        self._heading = ChunkHeadRewriter(id_, job.model_name, self._tier)
+        self._model_name = inference.model_name
+        self._wants_usage = inference.include_usage
+        self._tier: Tier | None = inference.body
+        self._heading = ChunkHeadRewriter(id_, inference.model_name, self._tier)
 
-    def take(self, events: list[EngineEvent]) -> bytes:
+    def render(self, events: list[EngineEvent]) -> bytes:
         """Return the events under our own head. Raises InvalidEngineResponse."""
         return self._heading.write(events)
 
-    def end(self, tokens: TokenUsage) -> bytes:
+    def finish(self, tokens: TokenUsage) -> bytes:
         """Return the events that follow once usage is durable."""
         if not self._wants_usage:
             return DONE
@@ -133,15 +133,15 @@ class CompletionRenderer:
 
     headers: Headers = JSON
 
-    def __init__(self, job: InferenceRequest, id_: str, object_: str) -> None:
+    def __init__(self, inference: InferenceRequest, id_: str, object_: str) -> None:
         self._id = id_
         self._object = object_
-        self._model_name = job.model_name
-        self._tier = job.body or UNSET
-        self._is_chat = job.work.operation == "chat"
-        self._assembly = AnswerAccumulator(job.work.choices)
+        self._model_name = inference.model_name
+        self._tier = inference.body or UNSET
+        self._is_chat = inference.engine_request.operation == "chat"
+        self._assembly = AnswerAccumulator(inference.engine_request.choices)
 
-    def take(self, events: list[EngineEvent]) -> bytes:
+    def render(self, events: list[EngineEvent]) -> bytes:
         """Add events to the answer. Raises InvalidEngineResponse."""
         self._assembly.add(events)
         return b""
@@ -150,7 +150,7 @@ class CompletionRenderer:
         """Return nothing: a whole answer begins at its end."""
         return b""
 
-    def end(self, tokens: TokenUsage) -> bytes:
+    def finish(self, tokens: TokenUsage) -> bytes:
         """Return the client's body. Raises InvalidEngineResponse when a choice has no ending."""
         choices = self._assembled()
         answer = CompletionObject(

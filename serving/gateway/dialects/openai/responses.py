@@ -234,7 +234,7 @@ class ResponsesDialect(envelope.OpenAIEnvelope):
         tools: Any = request.tools
         return bool(tools.offered) or request.text is not None
 
-    def job(
+    def inference(
         self, request: ResponsesRequest, *, body_bytes: int, model: ModelRecord
     ) -> InferenceRequest:
         """Check the request against its model and return its job. Raises BadRequest."""
@@ -243,18 +243,20 @@ class ResponsesDialect(envelope.OpenAIEnvelope):
         names = (*NAMES, (_TOOL, lambda found: tools.offered[int(found[1])].place))
         try:
             lowered = lower(request, items, tools)
-            job = self._chat.job(lowered, body_bytes=body_bytes, model=model)
+            inference = self._chat.inference(lowered, body_bytes=body_bytes, model=model)
         except BadRequest as error:
             raise renamed(error, names) from None
-        work = with_names(job.work, names)
-        return replace(job, dialect=self, work=work, body=asked_of(request, tools))
-
-    def rendering(self, job: InferenceRequest, request_id: str) -> Renderer:
-        """Return how the answer is told."""
-        return (ResponseStreamRenderer if job.work.is_streamed else ResponseRenderer)(
-            job, request_id
+        engine_request = with_names(inference.engine_request, names)
+        return replace(
+            inference, dialect=self, engine_request=engine_request, body=asked_of(request, tools)
         )
 
-    def refusal(self, refused: RequestRejected, job: InferenceRequest) -> ApiError:
+    def rendering(self, inference: InferenceRequest, request_id: str) -> Renderer:
+        """Return how the answer is told."""
+        return (
+            ResponseStreamRenderer if inference.engine_request.is_streamed else ResponseRenderer
+        )(inference, request_id)
+
+    def refusal(self, refused: RequestRejected, inference: InferenceRequest) -> ApiError:
         """Return what is told of a job that the engine minds."""
-        return renamed(self._chat.refusal(refused, job), NAMES)
+        return renamed(self._chat.refusal(refused, inference), NAMES)

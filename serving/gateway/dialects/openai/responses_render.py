@@ -156,17 +156,17 @@ class ResponseObject(msgspec.Struct, kw_only=True):
     user: str | None
 
 
-def begun(job: InferenceRequest, request_id: str, created: int) -> ResponseObject:
+def begun(inference: InferenceRequest, request_id: str, created: int) -> ResponseObject:
     """Return the answer before anything was said: what was asked."""
-    asked: RequestEcho = job.body
+    asked: RequestEcho = inference.body
     repeated = msgspec.structs.asdict(asked)
     del repeated["called"], repeated["headers"]
     return ResponseObject(
         id=f"resp_{request_id}",
         created_at=created,
         status="in_progress",
-        model=job.model_name,
-        service_tier=job.tier,
+        model=inference.model_name,
+        service_tier=inference.tier,
         **repeated,
     )
 
@@ -262,13 +262,13 @@ class Items:
 class ResponseRenderer:
     """The rendering of a request that asked for a whole answer."""
 
-    def __init__(self, job: InferenceRequest, request_id: str) -> None:
-        self.headers: Headers = (*JSON, *job.body.headers)
-        self._begun = begun(job, request_id, 0)
-        self._items = Items(request_id, job.body.called)
-        self._assembly = AnswerAccumulator(job.work.choices)
+    def __init__(self, inference: InferenceRequest, request_id: str) -> None:
+        self.headers: Headers = (*JSON, *inference.body.headers)
+        self._begun = begun(inference, request_id, 0)
+        self._items = Items(request_id, inference.body.called)
+        self._assembly = AnswerAccumulator(inference.engine_request.choices)
 
-    def take(self, events: list[EngineEvent]) -> bytes:
+    def render(self, events: list[EngineEvent]) -> bytes:
         """Add events to the answer. Raises InvalidEngineResponse."""
         self._assembly.add(events)
         return b""
@@ -277,7 +277,7 @@ class ResponseRenderer:
         """Return nothing: a whole answer begins at its end."""
         return b""
 
-    def end(self, tokens: TokenUsage) -> bytes:
+    def finish(self, tokens: TokenUsage) -> bytes:
         """Return the client's body. Raises InvalidEngineResponse when there is no ending."""
         choice = self._assembly.chat()[0]
         items = self._items.items_of(passages_of(choice), choice.finish_reason)
@@ -346,16 +346,16 @@ class ResponseErrorEvent(msgspec.Struct):
 class ResponseStreamRenderer:
     """The rendering of a request that asked for a stream."""
 
-    def __init__(self, job: InferenceRequest, request_id: str) -> None:
-        self.headers: Headers = (*HEADERS, *job.body.headers)
-        self._items = Items(request_id, job.body.called)
-        self._response = begun(job, request_id, int(time.time()))
+    def __init__(self, inference: InferenceRequest, request_id: str) -> None:
+        self.headers: Headers = (*HEADERS, *inference.body.headers)
+        self._items = Items(request_id, inference.body.called)
+        self._response = begun(inference, request_id, int(time.time()))
         self._passages = ContentBlockSplitter()
         self._number = 0
         self._head = b""
         self._tail = b""
 
-    def take(self, events: list[EngineEvent]) -> bytes:
+    def render(self, events: list[EngineEvent]) -> bytes:
         """Return what these events are to the client. Raises InvalidEngineResponse."""
         told = [] if self._number else self._opening()
         for event in events:
@@ -365,7 +365,7 @@ class ResponseStreamRenderer:
                 told += [self._tell(step) for step in self._passages.read(part)]
         return b"".join(told)
 
-    def end(self, tokens: TokenUsage) -> bytes:
+    def finish(self, tokens: TokenUsage) -> bytes:
         """Return the last events. Raises InvalidEngineResponse when there was no ending."""
         told = [] if self._number else self._opening()
         told += [self._tell(step) for step in self._passages.end()]

@@ -32,8 +32,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from serving.gateway import conversation
-from serving.gateway.http import connection, write_buffer
+from serving.gateway.http import connection, request, write_buffer
 from tests.fixtures.gateway import Stack, running_stack
 from tests.fixtures.memory_folder import memory_folder
 from tests.fixtures.named_tests import missing_tests
@@ -60,8 +59,8 @@ Place = tuple[object, str]
 WAITS: dict[str, Callable[[Stack], Place]] = {
     "first_request": lambda stack: (stack._server.config, "timeout_keep_alive"),
     "head": lambda _: (connection, "HEAD_SECONDS"),
-    "first_body_byte": lambda stack: (stack.gateway.app, "_body_begins_seconds"),
-    "body": lambda _: (conversation, "BODY_SECONDS_MAX"),
+    "first_body_byte": lambda stack: (stack.gateway.app.inference, "body_begins_seconds"),
+    "body": lambda _: (request, "BODY_SECONDS_MAX"),
     "refused": lambda _: (connection, "PART_SECONDS"),
     "newcomer": lambda _: (connection, "UNASKED_SECONDS"),
     "tail": lambda _: (connection, "TAIL_SECONDS"),

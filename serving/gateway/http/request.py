@@ -1,0 +1,188 @@
+"""A client's request: its head, its body within bounds, and the memory that bodies hold."""
+
+import asyncio
+from collections.abc import MutableMapping, Sequence
+from typing import Any
+
+from serving.contract.client_address import Address, Network, forwarded_address
+from serving.gateway.errors import (
+    BadRequest,
+    HeadersTooLarge,
+    PayloadTooLarge,
+    ServiceUnavailable,
+    UnsupportedMediaType,
+)
+from serving.gateway.http.response import ClientDisconnected, ResponseCycle
+from serving.pool.overload import SharedCapacity
+
+Scope = MutableMapping[str, Any]
+
+HEADER_COUNT_MAX = 64
+HEADER_BYTES_MAX = 16 * 1024
+BODY_SECONDS_MAX = 30.0
+BODIES_BYTES_MAX = 512 * 1024 * 1024
+"""Of all requests under way."""
+LABEL_CHARACTERS_MAX = 128
+DIGITS_MAX = 18
+
+
+class BodyMemory:
+    """How many bytes of requests are held, and of answers that are given again, so that large ones
+    leave room for others."""
+
+    def __init__(self, bytes_max: int = BODIES_BYTES_MAX) -> None:
+        self.room = SharedCapacity(bytes_max)
+
+    def hold(self, organization_id: str, weight: int) -> "BodyReservation":
+        """Return what counts one request's body."""
+        return BodyReservation(self.room, organization_id, weight)
+
+
+class BodyReservation:
+    """The bytes of one body."""
+
+    __slots__ = ("_organization_id", "_room", "_size", "_weight")
+
+    def __init__(self, room: SharedCapacity, organization_id: str, weight: int) -> None:
+        self._room = room
+        self._organization_id = organization_id
+        self._weight = weight
+        self._size = 0
+
+    def check(self, size: int) -> None:
+        """Raise ServiceUnavailable when a body of this length would find no room."""
+        if not self._room.fits(self._organization_id, self._weight, size - self._size):
+            message = "Too many large requests are under way. Please try again."
+            raise ServiceUnavailable(message, code="server_is_overloaded")
+
+    def grow(self, size: int) -> None:
+        """Hold so many bytes in all. Raises ServiceUnavailable."""
+        self.check(size)
+        self._room.add(self._organization_id, size - self._size)
+        self._size = size
+
+    def add(self, size: int) -> None:
+        """Hold so many bytes more. Raises ServiceUnavailable."""
+        self.grow(self._size + size)
+
+    def release(self) -> None:
+        """Hold nothing any more."""
+        self._room.add(self._organization_id, -self._size)
+        self._size = 0
+
+
+class HttpRequest:
+    """What a client sent."""
+
+    def __init__(self, scope: Scope, cycle: ResponseCycle) -> None:
+        self.method: str = scope["method"]
+        # A trailing slash is the same route.
+        self.path: str = scope["path"].rstrip("/") or "/"
+        self.peer: str = scope["client"][0] if scope.get("client") else ""
+        """The address at the other end of the connection: a client's, or a balancer's."""
+        self._raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
+        # Of a header sent twice the first counts.
+        self._headers = dict(reversed(self._raw_headers))
+        self.client_request_id = self._client_label()
+        self._cycle = cycle
+        self._held: BodyReservation | None = None
+
+    def check_headers(self) -> None:
+        """Raise HeadersTooLarge when there are too many, or too long ones."""
+        size = sum([len(name) + len(value) for name, value in self._raw_headers])
+        if len(self._raw_headers) > HEADER_COUNT_MAX or size > HEADER_BYTES_MAX:
+            raise HeadersTooLarge("Your request has too many or too large headers.")
+
+    def header(self, name: bytes) -> str:
+        """Return a header's value, the first if there are several, or nothing."""
+        value = self._headers.get(name)
+        return "" if value is None else value.decode("latin-1")
+
+    def has_header(self, name: bytes) -> bool:
+        """Tell whether a header was sent, be it empty."""
+        return name in self._headers
+
+    @property
+    def authorization(self) -> str:
+        """The key as `Bearer …`, be it in the header of Anthropic's clients."""
+        return self.header(b"authorization") or f"Bearer {self.header(b'x-api-key')}"
+
+    def client_address(self, trusted_proxies: Sequence[Network]) -> Address | None:
+        """Return whose request it is, by the word of proxies that are trusted; None where nobody
+        can tell."""
+        said = [value for name, value in self._raw_headers if name == b"x-forwarded-for"]
+        forwarded = [value.decode("latin-1") for value in said]
+        return forwarded_address(self.peer, forwarded, trusted_proxies)
+
+    def _client_label(self) -> str | None:
+        """Return the client's own id: a label, cut to size, never a key."""
+        label = self.header(b"x-client-request-id") or self.header(b"x-request-id")
+        if not label:
+            return None
+        printable = "".join(letter for letter in label if letter.isprintable())
+        return printable[:LABEL_CHARACTERS_MAX] or None
+
+    async def read_body(
+        self, bytes_max: int, held: BodyReservation, *, first_seconds: float
+    ) -> list[bytes]:
+        """Return the whole body, in pieces, which are `held` until the end.
+
+        Raises UnsupportedMediaType, PayloadTooLarge, ServiceUnavailable where too many bytes are
+        held, BadRequest when the body does not come, or ClientDisconnected.
+        """
+        self._check_media()
+        self._held = held
+        length = self.header(b"content-length")
+        if length.isdecimal():
+            if len(length) > DIGITS_MAX or int(length) > bytes_max:
+                raise PayloadTooLarge(bytes_max)
+            held.check(int(length))
+        if not self._cycle.more_body:
+            return await self._rest_of_body(await self._cycle.receive(), bytes_max, held)
+        try:
+            async with asyncio.timeout(BODY_SECONDS_MAX):
+                async with asyncio.timeout(first_seconds):
+                    message = await self._cycle.receive()
+                return await self._rest_of_body(message, bytes_max, held)
+        except TimeoutError:
+            raise BadRequest("Your request's body did not arrive in time.") from None
+
+    def hold(self, size: int) -> None:
+        """Hold so many bytes more until the end. Raises ServiceUnavailable where too many are
+        held."""
+        if self._held is None:
+            raise RuntimeError("only what answers a body is held")
+        self._held.add(size)
+
+    def close(self) -> None:
+        """Forget what the client sent."""
+        if self._held is not None:
+            self._held.release()
+
+    def _check_media(self) -> None:
+        if self.header(b"content-encoding").strip().lower() not in ("", "identity"):
+            raise UnsupportedMediaType("Compressed bodies are not accepted; send plain JSON.")
+        if self.header(b"content-type").lower().startswith("multipart/"):
+            raise UnsupportedMediaType("Forms are not accepted; send plain JSON.")
+
+    async def _rest_of_body(
+        self, message: Any, bytes_max: int, held: BodyReservation
+    ) -> list[bytes]:
+        parts = [_part(message)]
+        size = len(parts[0])
+        held.grow(size)
+        while message.get("more_body"):
+            message = await self._cycle.receive()
+            parts.append(_part(message))
+            size += len(parts[-1])
+            if size > bytes_max:
+                raise PayloadTooLarge(bytes_max)
+            held.grow(size)
+        return parts
+
+
+def _part(message: MutableMapping[str, Any]) -> bytes:
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnected
+    part: bytes = message.get("body", b"")
+    return part

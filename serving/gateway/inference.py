@@ -1,0 +1,365 @@
+"""The story of a request: authenticate, read, admit, attempt, settle. Start reading here.
+
+Whatever happens in between, a reservation ends in exactly one charge or void, and a request that
+reached an engine leaves exactly one event, durable before the client sees the end.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+from serving.contract.client_address import Network
+from serving.contract.ids import moment_of
+from serving.contract.records import ModelRecord
+from serving.contract.usage import Outcome, UsageEvent
+from serving.engine.errors import InvalidEngineResponse
+from serving.engine.events import NO_TOKENS, TokenUsage
+from serving.engine.request import Operation
+from serving.gateway import cors
+from serving.gateway.admission import Admission, AdmissionController
+from serving.gateway.attempt import AttemptRunner, GatewayServices
+from serving.gateway.auth import ApiRequest, Principal, check_permitted
+from serving.gateway.dialects.base import Dialect, InferenceDialect, InferenceRequest
+from serving.gateway.directory import Directory
+from serving.gateway.error_mapping import (
+    STEP_ERRORS,
+    outcome_of,
+    raise_api_error,
+    usage_unavailable,
+)
+from serving.gateway.errors import ApiError, Headers, ServiceUnavailable
+from serving.gateway.http.request import BodyMemory
+from serving.gateway.http.response import HttpResponse
+from serving.gateway.http.write_buffer import ClientTooSlow
+from serving.gateway.idempotency.execution import IdempotentExecution
+from serving.gateway.idempotency.guard import RAW_HEADER, IdempotencyGuard
+from serving.gateway.parse_offload import ParseOffload, body_bytes_max
+from serving.gateway.rate_limits import RateLimitEnforcer
+from serving.gateway.relay import Relay
+from serving.limits.limiter import RateReservation
+from serving.telemetry import Attributes, RequestTrace, RequestTracing, valid_traceparent
+from serving.usage.journal_writer import JournalUnavailable
+from serving.usage.meter import MeterRecord, make_event, price_of
+
+OPERATION_NAMES: dict[Operation, str] = {
+    "chat": "chat",
+    "completions": "text_completion",
+    "embeddings": "embeddings",
+}
+"""In the words of OpenTelemetry's GenAI conventions."""
+
+
+class InferenceHandler:
+    """Answers the routes that generate. `now` is the wall clock, in UTC."""
+
+    def __init__(
+        self,
+        services: GatewayServices,
+        directory: Directory,
+        admission: AdmissionController,
+        idempotency: IdempotencyGuard,
+        *,
+        rate_limits: RateLimitEnforcer,
+        parse_offload: ParseOffload,
+        body_memory: BodyMemory,
+        body_begins_seconds: float,
+        tracing: RequestTracing,
+        trusted_proxies: Sequence[Network] = (),
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.services = services
+        self.directory = directory
+        self.admission = admission
+        self.idempotency = idempotency
+        self.rate_limits = rate_limits
+        self.parse_offload = parse_offload
+        self.body_memory = body_memory
+        self.body_begins_seconds = body_begins_seconds
+        self.tracing = tracing
+        self.trusted_proxies = trusted_proxies
+        self.now = now
+        self.running: set[AttemptRunner] = set()
+
+    async def handle(
+        self, http: ApiRequest, response: HttpResponse, dialect: InferenceDialect
+    ) -> None:
+        """Answer one request. Raises ApiError or ClientDisconnected."""
+        principal = self.authenticate(http, response)  # 401, 403
+        body, inference = await self.read(http, response, principal, dialect)  # 400, 404, 413, 429
+        rate = await self.rate_limits.reserve(response, principal, inference)  # 429
+        try:
+            serve = partial(self.serve, http, response, principal, inference, rate=rate)
+            if http.has_header(RAW_HEADER):
+                await self.idempotency.run_once(http, response, principal, body, serve)
+            else:
+                await serve()
+        finally:
+            if rate is not None:
+                rate.void()
+
+    def authenticate(self, http: ApiRequest, response: HttpResponse) -> Principal:
+        """Return whose key it is. Raises Unauthorized, Forbidden, OrganizationSuspended, or
+        ServiceUnavailable while keys are unknown."""
+        principal = self.directory.authenticator.authenticate(
+            http.authorization, lambda: http.client_address(self.trusted_proxies), self.now()
+        )
+        http.principal = principal
+        check_permitted(principal)
+        cors.check_origin(http, response, principal.project.allowed_origins)
+        return principal
+
+    async def read(
+        self, http: ApiRequest, response: HttpResponse, principal: Principal, dialect: Dialect
+    ) -> tuple[list[bytes], InferenceRequest]:
+        """Return the body and the request that it is. A body that is none counts as a request too.
+
+        Raises RateLimited before the body is read, and ApiError for what is wrong with it.
+        """
+
+        def find(name: str) -> ModelRecord:
+            model = self.directory.find_model(principal, name, dialect.task)
+            http.variant_id = model.variant_id
+            return model
+
+        self.rate_limits.check(response, dialect, principal)
+        try:
+            organization = principal.organization
+            body = await http.read_body(
+                body_bytes_max(self.directory.request_tokens_max),
+                self.body_memory.hold(organization.organization_id, organization.weight),
+                first_seconds=self.body_begins_seconds,
+            )
+            inference = await self.parse_offload.parse(
+                dialect, body, principal.organization_id, find
+            )
+        except Exception:
+            self.rate_limits.count(principal)
+            raise
+        return body, inference
+
+    async def serve(
+        self,
+        http: ApiRequest,
+        response: HttpResponse,
+        principal: Principal,
+        inference: InferenceRequest,
+        *,
+        rate: RateReservation | None,
+        execution: IdempotentExecution | None = None,
+    ) -> None:
+        """Admit the request, have replicas answer it, and settle what it took. Raises ApiError."""
+        self.services.retries.note_request(principal.organization_id)
+        traceparent = valid_traceparent(http.header(b"traceparent"))
+        trace = self._begin_trace(response, inference, traceparent)
+        attempts: AttemptRunner | None = None
+        error: str | None = "internal"
+        try:
+            admission = await self.admission.admit(
+                *(principal, inference, moment_of(response.request_id)),
+                lambda: not response.is_disconnected or _is_followed(execution),
+            )
+            record = self._record(http, response, principal, inference, admission)
+            attempts = AttemptRunner(
+                *(self.services, response, inference, admission, record),
+                execution=execution,
+                trace=trace,
+                traceparent=traceparent,
+            )
+            self.running.add(attempts)
+            await self.answer(attempts, rate, execution)
+            error = None
+        except ApiError as refused:
+            error = refused.code or refused.kind
+            raise
+        finally:
+            if attempts is not None:
+                self.running.discard(attempts)
+            if trace is not None:
+                trace.end(span_attributes(attempts), error)
+
+    async def answer(
+        self,
+        attempts: AttemptRunner,
+        rate: RateReservation | None,
+        execution: IdempotentExecution | None,
+    ) -> None:
+        """Have replicas answer, and settle; only then the last bytes leave. Raises ApiError."""
+        response = attempts.response
+        outcome: Outcome = "engine_failed"
+        try:
+            with response.on_disconnect(attempts.client_disconnected):
+                await attempts.run()  # queue → route → call → relay → render, at most twice
+            outcome = attempts.outcome
+        except STEP_ERRORS as failure:  # disconnect, deadline, pool, engine
+            outcome = outcome_of(failure)
+            if isinstance(failure, ClientTooSlow):
+                response.abort()
+            raise_api_error(failure, attempts.inference)
+        finally:
+            if execution is not None:
+                execution.copy.unwatch()
+            end = await self.settle(attempts, outcome, rate, execution)
+        if outcome == "completed" and end is not None:
+            await send_end(response, *end, execution)
+
+    async def settle(
+        self,
+        attempts: AttemptRunner,
+        outcome: Outcome,
+        rate: RateReservation | None,
+        execution: IdempotentExecution | None,
+    ) -> tuple[Headers, bytes] | None:
+        """Charge or void, and make the event durable; return the head and the end of an answer that
+        completed. Raises ApiError where it cannot be recorded, or stored for its key: then it is
+        waived."""
+        reservation, services = attempts.admission.reservation, self.services
+        if attempts.cancel_scope.is_detached:
+            services.lingering.leave(attempts.record.organization_id)
+        if attempts.replica_id is None:
+            reservation.void()
+            return None
+        timings = attempts.timings
+        try:
+            usage = await attempts.usage(outcome)
+        except InvalidEngineResponse:
+            # An engine that cannot count is at fault, whoever ended the request.
+            usage, outcome = NO_TOKENS, "engine_failed"
+        if rate is not None:
+            _settle_rate(rate, usage, is_unmeasured=attempts.is_unmeasured)
+        charged_nanos = price_of(attempts.record, usage, outcome)
+        end = _end_of(attempts, charged_nanos) if outcome == "completed" else None
+        unstored: ApiError | None = None
+        if execution is not None and end is not None:
+            try:
+                await execution.store(*end)
+            except ServiceUnavailable as error:
+                unstored, outcome, charged_nanos = error, "gateway_lost", 0
+        event = make_event(
+            attempts.record,
+            outcome=outcome,
+            replica_id=attempts.replica_id,
+            tokens=usage,
+            timings=timings,
+            charges=reservation.charge(charged_nanos),
+        )
+        try:
+            await self._commit(event, execution if outcome == "completed" else None)
+        except JournalUnavailable:
+            reservation.revoke()
+            services.journal.commit_later(attempts.lost_event())
+            raise usage_unavailable() from None
+        finally:
+            services.metrics.note_end(event)
+            attempts.event = event
+        if unstored is not None:
+            raise unstored
+        return end
+
+    async def _commit(self, event: UsageEvent, execution: IdempotentExecution | None) -> None:
+        """Make the event durable. Raises JournalUnavailable."""
+        if execution is None:
+            await self.services.journal.commit(event)
+        else:
+            await execution.complete(self.services.journal.commit(event, completes_claim=True))
+
+    def stop_all(self) -> None:
+        """Cut short whatever is under way: the gateway stops. Clients are told, and pay nothing."""
+        for attempts in list(self.running):
+            attempts.cancel_scope.gateway_stopping()
+
+    def _record(
+        self,
+        http: ApiRequest,
+        response: HttpResponse,
+        principal: Principal,
+        inference: InferenceRequest,
+        admission: Admission,
+    ) -> MeterRecord:
+        return MeterRecord(
+            event_id=response.request_id,
+            gateway_id=self.services.journal.gateway_id,
+            organization_id=principal.organization_id,
+            project_id=principal.project.project_id,
+            key_id=principal.key.key_id,
+            model_id=inference.model.model_id,
+            deployment_id=admission.deployment.deployment_id,
+            schedule=admission.schedule,
+            endpoint=inference.dialect.name,
+            # Nothing may disagree with the time in the id: its day and its budgets' periods.
+            received_at=moment_of(response.request_id),
+            streamed=inference.engine_request.is_streamed,
+            client_request_id=http.client_request_id,
+        )
+
+    def _begin_trace(
+        self, response: HttpResponse, inference: InferenceRequest, traceparent: str | None
+    ) -> RequestTrace | None:
+        if not self.tracing.is_exporting:
+            return None
+        operation = OPERATION_NAMES[inference.engine_request.operation]
+        return self.tracing.begin(
+            f"{operation} {inference.model.public_id}",
+            traceparent,
+            {
+                "gen_ai.operation.name": operation,
+                "gen_ai.provider.name": "penstock",
+                "gen_ai.request.model": inference.model.public_id,
+                "penstock.request_id": response.request_id,
+            },
+            time.perf_counter() - response.started_at,
+        )
+
+
+def _is_followed(execution: IdempotentExecution | None) -> bool:
+    """Whether others wait for the same answer."""
+    return execution is not None and execution.copy.is_followed
+
+
+def _settle_rate(rate: RateReservation, usage: TokenUsage, *, is_unmeasured: bool) -> None:
+    """Before the end is told: whoever hears it may send its next request elsewhere."""
+    if is_unmeasured:
+        rate.keep()
+    else:
+        fresh = usage.input - usage.cached_input
+        rate.settle(input_tokens=fresh, output_tokens=usage.output)
+
+
+def _end_of(attempts: AttemptRunner, charged_nanos: int) -> tuple[Headers, bytes]:
+    """Return the head of an answer besides our own, and its end; a whole one says what it cost."""
+    relay: Relay | None = attempts.relay
+    if relay is None:
+        raise RuntimeError("nothing was relayed")
+    if attempts.response.has_started:
+        return relay.headers, relay.final_bytes
+    cost = (b"x-penstock-cost-nanos", b"%d" % charged_nanos)
+    return [*relay.headers, cost], relay.final_bytes
+
+
+async def send_end(
+    response: HttpResponse,
+    headers: Headers,
+    final_bytes: bytes,
+    execution: IdempotentExecution | None,
+) -> None:
+    """Tell the client the end: its usage is durable now. Raises ClientDisconnected."""
+    if execution is not None:
+        execution.copy.complete(headers, final_bytes)
+    if response.has_started:
+        await response.finish(final_bytes)
+    else:
+        await response.send(200, final_bytes, headers)
+
+
+def span_attributes(attempts: AttemptRunner | None) -> Attributes:
+    """Say in the GenAI conventions what a request took."""
+    event = None if attempts is None else attempts.event
+    if event is None:
+        return {}
+    return {
+        "gen_ai.usage.input_tokens": event.input_tokens,
+        "gen_ai.usage.output_tokens": event.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": event.cached_input_tokens,
+        "penstock.outcome": event.outcome,
+        "penstock.queue_seconds": event.queue_seconds,
+    }
