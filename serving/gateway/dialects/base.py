@@ -63,7 +63,7 @@ class InferenceRequest:
         return worst_case_nanos(
             schedule,
             input_tokens_max=input_tokens_max,
-            output_tokens_max=self._made_tokens_max,
+            output_tokens_max=max(1, self.engine_request.output_tokens_max),
             choices=self.engine_request.choices,
         )
 
@@ -73,13 +73,10 @@ class InferenceRequest:
 
     @property
     def output_tokens_max(self) -> int:
-        """How many tokens all choices make at most."""
-        return self._made_tokens_max * self.engine_request.choices
-
-    @property
-    def _made_tokens_max(self) -> int:
-        """What a choice makes at most: to give back a prompt alone, an engine makes a token too."""
-        return max(1, self.engine_request.output_tokens_max)
+        """How many tokens all choices make at most: to give back a prompt alone, an engine makes a
+        token for each too."""
+        request = self.engine_request
+        return max(1, request.output_tokens_max) * request.choices
 
 
 class ErrorReply(NamedTuple):
