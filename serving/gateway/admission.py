@@ -256,6 +256,7 @@ def slot_request_of(
     return SlotRequest(
         organization_id=principal.organization_id,
         weight=principal.organization.weight,
+        is_paying=principal.organization.is_paying,
         tier=job.tier,
         feature=work.feature,
         sequences=job.width,
