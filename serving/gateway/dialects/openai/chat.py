@@ -62,7 +62,7 @@ class TextGenerationDialect(envelope.OpenAIEnvelope, ABC, Generic[Request]):
     def inference(
         self, request: Request, *, body_bytes: int, model: ModelRecord
     ) -> InferenceRequest:
-        """Check the request against its model and return its job. Raises BadRequest."""
+        """Check the body against its model and return the request that it is. Raises BadRequest."""
         self.check(request, model)
         options = request.stream_options
         prompts, tier = self.prompt_count(request), self.tier(request)
@@ -95,7 +95,7 @@ class TextGenerationDialect(envelope.OpenAIEnvelope, ABC, Generic[Request]):
             ),
             requested_output_tokens=self.asked_output_tokens(request)[1],
             tier=tier or "default",
-            body=tier,
+            echo=tier,
         )
 
     def rendering(self, inference: InferenceRequest, request_id: str) -> Renderer:
@@ -106,7 +106,7 @@ class TextGenerationDialect(envelope.OpenAIEnvelope, ABC, Generic[Request]):
         return CompletionRenderer(inference, id_, self.whole_object)
 
     def refusal(self, refused: RequestRejected, inference: InferenceRequest) -> ApiError:
-        """Return what is told of a job that the engine minds."""
+        """Return what is told of a request that the engine refuses."""
         if isinstance(refused, ControlToken):
             return validation.control_token(refused)
         if refused.reason != "context":
