@@ -16,6 +16,7 @@ from serving import telemetry
 from serving.contract.environment import ConfigError
 from serving.file_lock import FileLocked
 from serving.gateway.config import GatewayConfig
+from serving.gateway.dialects.openai.envelope import error_reply
 from serving.gateway.gateway import Gateway, build
 from serving.gateway.http.connection_limits import ConnectionLimits
 from serving.gateway.http.server import HttpServer, given, listener
@@ -43,10 +44,12 @@ async def serve(config: GatewayConfig) -> None:
     """Run until a signal; then drain streams, flush the journal and ship it."""
     sockets = None if config.listening_descriptor is None else [given(config.listening_descriptor)]
     gateway = build(config)
-    public = listener(gateway.app, config.host, config.port, gateway.connections)
+    public = listener(gateway.app, config.host, config.port, gateway.connections, error_reply)
     gateway.is_listening = lambda: public.started
     beside = ConnectionLimits(OPERATORS_CONNECTIONS_MAX, OPERATORS_CONNECTIONS_MAX)
-    operator = listener(OperatorApp(gateway), config.operator_host, config.operator_port, beside)
+    operator = listener(
+        OperatorApp(gateway), config.operator_host, config.operator_port, beside, error_reply
+    )
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)

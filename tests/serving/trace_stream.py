@@ -28,6 +28,7 @@ import structlog
 import serving
 from serving.engine import http_client
 from serving.gateway import cancel_scope
+from serving.gateway.dialects.openai.envelope import error_reply
 from serving.gateway.gateway import build
 from serving.gateway.http.server import listener
 from serving.usage import journal_writer
@@ -178,7 +179,9 @@ async def running(folder: Path) -> AsyncIterator[tuple[Stack, Engine]]:
         stack.gateway = build(config(folder, control.url))
         await stack.gateway.load()
         stack.gateway.start()
-        stack._server = listener(stack.gateway.app, "127.0.0.1", 0, stack.gateway.connections)
+        stack._server = listener(
+            stack.gateway.app, "127.0.0.1", 0, stack.gateway.connections, error_reply
+        )
         mark = is_for_client.set(True)
         stack._serving = asyncio.create_task(stack._server.serve())
         is_for_client.reset(mark)

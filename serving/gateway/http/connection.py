@@ -24,7 +24,6 @@ from serving.contract.proxy_protocol import (
     begins_with_proxy_header,
     read_proxy_header,
 )
-from serving.gateway.dialects.openai.envelope import error_reply
 from serving.gateway.errors import ApiError, BadRequest, HeadersTooLarge
 from serving.gateway.http.connection_limits import ConnectionLimits, place_of
 from serving.gateway.http.request import HEADER_COUNT_MAX
@@ -35,6 +34,8 @@ log = structlog.get_logger(__name__)
 
 Headers = Sequence[tuple[bytes, bytes]]
 FRAMING = (b"content-length", b"transfer-encoding")
+RenderError = Callable[[ApiError], tuple[int, bytes]]
+"""What is told of a request that is none: the status and the body."""
 
 
 class Callbacks(Protocol):
@@ -132,9 +133,11 @@ NO_ROOM = (
 """To who connects where too many are connected."""
 
 
-def bounded(connections: ConnectionLimits) -> "Callable[..., HttpConnection]":
+def bounded(
+    connections: ConnectionLimits, render_error: RenderError
+) -> "Callable[..., HttpConnection]":
     """Return what uvicorn makes of each connection of a listener."""
-    return functools.partial(HttpConnection, connections)
+    return functools.partial(HttpConnection, connections, render_error)
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -142,8 +145,15 @@ class HttpConnection(HttpToolsProtocol):
 
     cycle: ResponseCycle | None  # type: ignore[assignment]
 
-    def __init__(self, lines: ConnectionLimits, *arguments: Any, **named: Any) -> None:
+    def __init__(
+        self,
+        lines: ConnectionLimits,
+        render_error: RenderError,
+        *arguments: Any,
+        **named: Any,
+    ) -> None:
         super().__init__(*arguments, **named)
+        self._render_error = render_error
         self._lines = lines
         self._is_counted = False
         self._address = ""
@@ -415,7 +425,7 @@ class HttpConnection(HttpToolsProtocol):
                 return
             cycle.give_up()
         self._lines.unreadable += 1
-        status, body = error_reply(error)
+        status, body = self._render_error(error)
         head = (
             b"%bconnection: close\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
         )

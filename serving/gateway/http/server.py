@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import uvicorn
 
 from serving.contract.environment import ConfigError
-from serving.gateway.http.connection import bounded
+from serving.gateway.http.connection import RenderError, bounded
 from serving.gateway.http.connection_limits import ConnectionLimits
 
 BACKLOG = 2_048
@@ -26,13 +26,15 @@ class HttpServer(uvicorn.Server):
         yield
 
 
-def listener(app: object, host: str, port: int, connections: ConnectionLimits) -> HttpServer:
+def listener(
+    app: object, host: str, port: int, connections: ConnectionLimits, render_error: RenderError
+) -> HttpServer:
     """Return a server for one ASGI application; no framework, no access log."""
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         host=host,
         port=port,
-        http=bounded(connections),  # type: ignore[arg-type]
+        http=bounded(connections, render_error),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from serving.gateway.dialects.openai.envelope import error_reply
 from serving.gateway.http.connection_limits import ConnectionLimits
 from serving.gateway.http.server import listener
 from tests.fixtures.raw_http import RawClient
@@ -44,7 +45,7 @@ def no_file_left() -> Iterator[None]:
 
 async def one_too_many() -> tuple[bytes, bytes]:
     """Return what a client gets while no file is left, and what the next gets after that."""
-    server = listener(app, "127.0.0.1", 0, ConnectionLimits(10))
+    server = listener(app, "127.0.0.1", 0, ConnectionLimits(10), error_reply)
     serving = asyncio.create_task(server.serve())
     await eventually(lambda: server.started)
     address = server.servers[0].sockets[0].getsockname()
