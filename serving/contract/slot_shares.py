@@ -30,8 +30,8 @@ class OrganizationDemand(msgspec.Struct, frozen=True, array_like=True):
 class ReplicaUsage(msgspec.Struct, frozen=True, array_like=True):
     """A gateway's share of one replica as it is in force, and how many slots it takes of it. It
     takes more where the share shrank, until enough of its requests have ended, or where a request
-    of several choices started at its last free slot: `may_exceed` says whether that may happen or
-    has happened."""
+    of several choices started at its last free slot. `may_exceed` says whether that may happen or
+    has happened, or a request takes more of the KV cache than belongs to the share."""
 
     share: Count
     running: Count
@@ -44,7 +44,8 @@ Demands = Annotated[dict[Id, OrganizationDemand], Meta(max_length=ORGANIZATIONS_
 class DeploymentDemand(msgspec.Struct, frozen=True):
     """What a gateway has to do for one deployment: by tier who runs and waits, and what it holds
     of the replicas that it knows. A tier without anybody has been in use lately, so `batch` leaves
-    slots free for it. A request of several choices waits where it `wants_to_exceed` its share."""
+    slots free for it. It `wants_to_exceed` its share where a request of several choices waits, or
+    one that is larger than its part of a KV cache."""
 
     held: Annotated[dict[Id, ReplicaUsage], Meta(max_length=REPLICAS_MAX)] = {}
     tiers: dict[Tier, Demands] = {}

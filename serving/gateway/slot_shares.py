@@ -164,14 +164,15 @@ def demand_of(pool: Pool) -> DeploymentDemand:
     """Return what a pool has to do, and what it holds. A tier in use for which `batch` leaves slots
     free is named without any organization too."""
     held = {
-        id_: ReplicaUsage(one.share, one.in_flight, one.may_exceed or one.in_flight > one.share)
+        id_: ReplicaUsage(one.share, one.in_flight, one.may_exceed or one.is_exceeded)
         for id_, one in pool.replicas.items()
     }
     tiers: dict[Tier, dict[str, OrganizationDemand]] = {tier: {} for tier in pool.urgent_tiers}
     for tier, line in pool.queue.lines.items():
         if organizations := _organizations(line):
             tiers[tier] = organizations
-    return DeploymentDemand(held, tiers, pool.queue.is_waited_by_wide)
+    wants = pool.queue.is_waited_by_wide or pool.kv_reservation.wants_to_exceed
+    return DeploymentDemand(held, tiers, wants)
 
 
 def _organizations(line: TierQueue[Waiter]) -> dict[str, OrganizationDemand]:

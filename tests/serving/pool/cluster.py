@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from serving.contract.codec import decode, encode
 from serving.contract.slot_shares import DemandReport, SlotSharesReply
@@ -16,6 +16,8 @@ from serving.pool.pool import Pool
 from serving.pool.slot_request import PoolOverloaded, SlotRequest
 from serving.pool.tier_queue import BOUNDS, QueueLimits
 from tests.fixtures.catalog import replica
+
+Made = TypeVar("Made")
 
 REPORT_SECONDS = 0.2
 AGAIN_SECONDS = 0.4
@@ -123,7 +125,7 @@ class Cluster:
             task.result()
 
 
-def leaping(main: Coroutine[Any, Any, Cluster]) -> Cluster:
-    """Run a coroutine by a clock that leaps, and return its cluster."""
+def leaping(main: Coroutine[Any, Any, Made]) -> Made:
+    """Run a coroutine by a clock that leaps, and return what it made."""
     with asyncio.Runner(loop_factory=LeapingLoop) as runner:
         return runner.run(main)
