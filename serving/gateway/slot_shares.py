@@ -31,7 +31,7 @@ from serving.pool.tier_queue import TierQueue
 
 log = structlog.get_logger(__name__)
 
-HEARTBEAT_SECONDS = 0.5
+HEARTBEAT_SECONDS = 0.25
 ASK_SECONDS = 1.0
 LEAVE_SECONDS = 0.5
 
@@ -102,36 +102,39 @@ class DemandReporter:
         self._news.set()
 
     async def run(self) -> None:
-        """Report for ever: when something changed, often while anybody waits, and now and then."""
+        """Report for ever: when something changed, often while anything runs, and now and then. A
+        share that shrank is confirmed at once: until then nobody else has its slots."""
         while True:
             self._news.clear()
-            await self.report()
+            if await self.report():
+                await self.report()
             await asyncio.sleep(self._report_seconds)
-            if not any(pool.has_backlog for pool in self._pools().values()):
+            if all(pool.is_idle for pool in self._pools().values()):
                 try:
                     async with asyncio.timeout(HEARTBEAT_SECONDS - self._report_seconds):
                         await self._news.wait()
                 except TimeoutError:
                     continue
 
-    async def report(self) -> None:
-        """Tell the fleet what there is to do, and go by what it says."""
+    async def report(self) -> bool:
+        """Tell the fleet what there is to do, and go by what it says; tell whether a share
+        shrank."""
         pools = self._pools()
         demands = {id_: demand_of(pool) for id_, pool in pools.items()}
         try:
             reply = await self._post(demands, ASK_SECONDS)
         except InternalCallError as error:
             self._note_failure(error)
-            return
+            return False
         if self.failures:
             log.info("fleet_answers", after=self.failures)
             self.failures = 0
-        if self._shares.hear(reply):
-            self.note_news()
+        has_shrunk = self._shares.hear(reply)
         for deployment_id, pool in pools.items():
             pool.set_engine_loads(reply.strains)
             parts, tiers = reply.parts.get(deployment_id, {}), reply.tiers.get(deployment_id)
             pool.set_shares(parts, tiers, {**DEFAULT_GUARANTEES, **reply.guarantees})
+        return has_shrunk
 
     async def leave(self) -> None:
         """Give all slots back: nothing runs here any more."""

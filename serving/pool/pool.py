@@ -79,12 +79,6 @@ class Pool(ReplicaSet):
         return taken / slots if slots else float("inf")
 
     @property
-    def has_backlog(self) -> bool:
-        """Whether somebody waits, or more runs than its share."""
-        over = any(replica.in_flight > replica.share for replica in self.ready)
-        return over or len(self.queue) > 0
-
-    @property
     def is_idle(self) -> bool:
         """Whether nobody waits and nothing runs."""
         return not any(line.running for line in self.queue.lines.values()) and not self.queue
