@@ -43,7 +43,8 @@ class ReplicaRecord(msgspec.Struct, frozen=True):
     `text_guard` says what keeps text from becoming control tokens, None where that is not known.
     `load_seconds` is how long the deployment's last replica took until it was ready, if known;
     `template_tokens` is how many tokens its chat template adds to the bytes that it is told, at
-    most: None where nobody measured it.
+    most: None where nobody measured it. `kv_capacity_tokens` is how many tokens its engine's KV
+    cache holds; None where the engine does not say, and then nothing is bounded by it.
     """
 
     replica_id: Id
@@ -61,4 +62,5 @@ class ReplicaRecord(msgspec.Struct, frozen=True):
     load_seconds: Seconds | None = None
     text_guard: TextGuard | None = None
     template_tokens: Tokens | None = None
+    kv_capacity_tokens: Tokens | None = None
     schema: int = SCHEMA

@@ -1,8 +1,9 @@
 """Slots, divided among gateways: what each has to do, and what it may take of each replica.
 
-`POST /demand` on the fleet: when something changes, at most five times a second, and as a
-heartbeat every half second. A gateway asks again only when the question before is answered or given
-up, so that what it states is what is in force until the answer comes.
+`POST /demand` on the fleet: when something changes, at most five times a second, once more at once
+where a share shrank, and as a heartbeat every quarter of a second. A gateway asks again only when
+the question before is answered or given up, so that what it states is what is in force until the
+answer comes.
 """
 
 from typing import Annotated
@@ -34,8 +35,8 @@ class OrganizationDemand(msgspec.Struct, frozen=True, array_like=True):
 class ReplicaUsage(msgspec.Struct, frozen=True, array_like=True):
     """A gateway's share of one replica as it is in force, and how many slots it takes of it. It
     takes more where the share shrank, until enough of its requests have ended, or where a request
-    of several choices started at its last free slot: `may_exceed` says whether that may happen or
-    has happened."""
+    of several choices started at its last free slot. `may_exceed` says whether that may happen or
+    has happened, or a request takes more of the KV cache than belongs to the share."""
 
     share: Count
     running: Count
@@ -48,7 +49,8 @@ Demands = Annotated[dict[Id, OrganizationDemand], Meta(max_length=ORGANIZATIONS_
 class DeploymentDemand(msgspec.Struct, frozen=True):
     """What a gateway has to do for one deployment: by tier who runs and waits, and what it holds
     of the replicas that it knows. A tier without anybody has been in use lately, so `batch` leaves
-    slots free for it. A request of several choices waits where it `wants_to_exceed` its share."""
+    slots free for it. It `wants_to_exceed` its share where a request of several choices waits, or
+    one that is larger than its part of a KV cache."""
 
     held: Annotated[dict[Id, ReplicaUsage], Meta(max_length=REPLICAS_MAX)] = {}
     tiers: dict[Tier, Demands] = {}

@@ -107,6 +107,7 @@ def _request(
 CACHE_USAGE = "vllm:kv_cache_usage_perc"
 DEFERRED = "vllm:num_requests_waiting_by_reason"
 WAITING_REASONS = (None, "deferred")
+CACHE_CONFIG = "vllm:cache_config_info"
 
 
 class EngineUnresponsive(Exception):
@@ -209,6 +210,14 @@ class EngineProbe:
         if status != 200:
             raise EngineUnresponsive(f"/metrics answered {status}")
         return read_vitals(body.decode(errors="replace"))
+
+    async def kv_capacity_tokens(self) -> int | None:
+        """Return how many tokens the engine's KV cache holds, or None where it does not say."""
+        try:
+            status, body = await self._ask("GET", "/metrics")
+        except EngineUnresponsive:
+            return None
+        return read_kv_capacity(body.decode(errors="replace")) if status == 200 else None
 
     async def generate(self, model: str, *, tokens_max: int) -> ProbeUsage:
         """Have a few tokens made and return what they used. Raises EngineUnresponsive."""
@@ -313,3 +322,26 @@ def read_vitals(exposition: str) -> EngineHealth | None:
         requests=int(requests),
         deferred=int(deferred),
     )
+
+
+def read_kv_capacity(exposition: str) -> int | None:
+    """Read how many tokens the KV caches of a server's engines hold together; None where that is
+    not said.
+
+    vLLM says it as labels: `kv_cache_size_tokens` of each engine, which is right for models whose
+    layers keep different parts of a prompt, or in older versions `num_gpu_blocks` of all of them.
+    """
+    lines = [line for line in exposition.splitlines() if line.startswith(CACHE_CONFIG)]
+    sizes, blocks = 0, 0
+    for family in text_string_to_metric_families("\n".join(lines) + "\n"):
+        for sample in family.samples:
+            sizes += _whole(sample.labels, "kv_cache_size_tokens")
+            block_size = _whole(sample.labels, "block_size")
+            blocks = max(blocks, _whole(sample.labels, "num_gpu_blocks") * block_size)
+    return sizes or blocks or None
+
+
+def _whole(labels: Mapping[str, str], name: str) -> int:
+    """Return the number that a label tells, or 0 where it tells none."""
+    text = labels.get(name, "")
+    return int(text) if text.isdecimal() else 0

@@ -240,6 +240,7 @@ class ReplicaLifecycle:
             self._must_live()
             raise ReplicaFailed(f"canary: {error}") from error
         await self._measure_template()
+        await self._read_kv_capacity()
         self.replica.now_is("ready")
 
     async def _measure_template(self) -> None:
@@ -250,6 +251,12 @@ class ReplicaLifecycle:
             return
         probe = self._probe(self.timings.canary_seconds)
         replica.template_tokens = await template_tokens(probe, deployment.served_name)
+
+    async def _read_kv_capacity(self) -> None:
+        """Learn how many tokens the engine's KV cache holds. A text to embed needs its room only
+        while it is read, so nothing is said of that."""
+        if self.replica.deployment.task != "embed":
+            self.replica.kv_capacity_tokens = await self._probe().kv_capacity_tokens()
 
     async def _watch(self) -> None:
         """Look at a ready replica until it is told to leave. Raises ReplicaFailed."""

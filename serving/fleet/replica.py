@@ -134,6 +134,7 @@ class StoredReplica(msgspec.Struct, frozen=True):
     probes: CounterValues = NOTHING
     text_guard: TextGuard | None = None
     template_tokens: int | None = None
+    kv_capacity_tokens: int | None = None
 
 
 class ManagedReplica:
@@ -175,6 +176,7 @@ class ManagedReplica:
         self.vitals: EngineHealth | None = None
         """As its engine last showed them."""
         self.template_tokens: int | None = None
+        self.kv_capacity_tokens: int | None = None
         self.load_seconds_before = load_seconds_before
         """What the deployment's last replica took until it was ready,"""
         self.took_seconds: float | None = None
@@ -228,6 +230,7 @@ class ManagedReplica:
             load_seconds=self.load_seconds_before,
             text_guard=self.text_guard,
             template_tokens=self.template_tokens,
+            kv_capacity_tokens=self.kv_capacity_tokens,
         )
 
     @property
@@ -258,6 +261,7 @@ class ManagedReplica:
             probes=self.probes,
             text_guard=self.text_guard,
             template_tokens=self.template_tokens,
+            kv_capacity_tokens=self.kv_capacity_tokens,
         )
 
     def restore(self, stored: StoredReplica) -> bool:
@@ -270,6 +274,7 @@ class ManagedReplica:
         self.counted = stored.counted or self.counted
         self.probes, self.text_guard = stored.probes, stored.text_guard
         self.template_tokens = stored.template_tokens
+        self.kv_capacity_tokens = stored.kv_capacity_tokens
         self.is_known = False  # until it is looked at: samples were told of later moments
         if self.place:
             return True

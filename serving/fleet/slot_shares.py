@@ -76,7 +76,9 @@ def quotas(
     due = {gateway: sum(own[gateway] for own in by_tier.values()) for gateway in sorted(demands)}
     each = max(0.0, slots - sum(due.values())) / len(due) if due else 0.0
     due = {gateway: own + each for gateway, own in due.items()}
-    return _in_turns(due, turn) if slots < len(due) else _rounded(slots, due, before)
+    if slots < len(due):
+        return _in_turns(due, turn)
+    return _rounded(slots, _at_least_one(slots, due), before)
 
 
 def due_by_tier(
@@ -231,6 +233,18 @@ def never_paid_parts(slots: int, demands: Demands, policy: TierPolicy = USUAL) -
     return {gateway: own / total for gateway, own in due.items() if own}
 
 
+def _at_least_one(slots: int, due: Mapping[str, float]) -> dict[str, float]:
+    """Return what gateways are due where each has one slot: others give for that in proportion."""
+    few: set[str] = set()
+    while True:
+        left, total = slots - len(few), sum(due[one] for one in due if one not in few)
+        scaled = {one: 1.0 if one in few else own * left / total for one, own in due.items()}
+        fewer = {one for one, own in scaled.items() if own < 1.0 - ROUNDING}
+        if not fewer:
+            return scaled
+        few |= fewer
+
+
 def _rounded(slots: int, due: Mapping[str, float], before: Mapping[str, int]) -> dict[str, int]:
     whole = {
         gateway: max(1, before[gateway] if _is_near(before.get(gateway), x) else floor(x))
@@ -284,7 +298,7 @@ GATEWAY_SECONDS = 5.0
 """Who was not heard of for so long is gone, and its slots are free."""
 GRACE_SECONDS = 2.0
 """For which a fleet that finds replicas at work takes no slot for free: their gateways will say."""
-REDIVIDE_SECONDS = 0.1
+REDIVIDE_SECONDS = 0.02
 TURN_SECONDS = 1.0
 """For which a gateway keeps a slot where there are too few for all."""
 NAMES_KEPT_MAX = 10_000
@@ -321,7 +335,8 @@ class SlotDivision:
     """How a deployment's slots were divided last."""
 
     at: float = float("-inf")
-    among: frozenset[str] = frozenset()
+    of: object = None
+    """What it follows from: the same again gives the same."""
     slots: Mapping[str, int] = field(default_factory=dict)
     quota: dict[str, int] = field(default_factory=dict)
     shares: Shares = field(default_factory=dict)
@@ -454,20 +469,22 @@ class SlotAllocator:
         return wants and (now - turn < TURN_SECONDS if may else turn <= min(turns))
 
     def _divide(self, deployment_id: str, slots: Mapping[str, int], now: float) -> Shares:
-        """Return who is due what, divided anew if anything changed since a while."""
+        """Return who is due what, divided anew if anything changed since a moment."""
         demands = self._demands(deployment_id)
         last = self._divisions.setdefault(deployment_id, SlotDivision())
-        is_same = last.among == demands.keys() and last.slots == slots
-        if is_same and now - last.at < REDIVIDE_SECONDS:
-            return last.shares
-        turn, total = int(now / TURN_SECONDS), sum(slots.values())
+        total = sum(slots.values())
+        turn = int(now / TURN_SECONDS) if total < len(demands) else 0
         policy = TierPolicy(self._guarantees, self._reserved_share(deployment_id))
+        of = {gateway: demand.tiers for gateway, demand in demands.items()}, turn, policy
+        is_same = last.slots == slots and last.quota.keys() == demands.keys()
+        if is_same and (last.of == of or now - last.at < REDIVIDE_SECONDS):
+            return last.shares
         quota = quotas(total, demands, last.quota, turn=turn, policy=policy)
         shares = assign(quota, slots, last.shares)
         by_tier = due_by_tier(total, demands, policy)
         self.epoch += shares != last.shares
         self._divisions[deployment_id] = SlotDivision(
-            *(now, frozenset(demands), dict(slots), quota, shares, by_tier),
+            *(now, of, dict(slots), quota, shares, by_tier),
             never_paid_parts(total, demands, policy),
         )
         return shares

@@ -43,17 +43,25 @@ from serving.usage.leases import (
 )
 
 Place = tuple[DeploymentRecord, Pool]
+SHARED_BYTES_MIN = 8_192
+"""Of a prompt whose beginning is compared with those that run on the only replica: smaller ones
+take little of its KV cache."""
 
 
 def blocks_of_prompt(
     principal: Principal, inference: InferenceRequest, pools: Iterable[Pool]
 ) -> Blocks:
     """Return what the job's prompt begins with; nothing where there is one replica to go to, or
-    none that remembers.
+    none that remembers. Of one replica's KV cache a large part may be shared.
 
     The salt is one that nobody outside knows, the organization's (I7).
     """
-    if sum(len(pool.replicas) for pool in pools if pool.has_prefix_cache) < 2:
+    replicas, has_kv_bound = 0, False
+    for pool in pools:
+        if pool.has_prefix_cache:
+            replicas += len(pool.replicas)
+            has_kv_bound |= pool.has_kv_bound
+    if replicas < 2 and not (has_kv_bound and inference.prompt_bytes >= SHARED_BYTES_MIN):
         return ()
     return blocks_of(
         inference.engine_request.fields, principal.cache_salt + inference.model.variant_id

@@ -34,6 +34,8 @@ class PoolCollector(Collector):
             ("queue_tokens", "Input tokens of those that wait.", ("tier",), _queue_tokens),
             ("slots_share", "Slots that this gateway may take.", (), _of_ready(_share)),
             ("slots_taken", "Slots that it takes.", (), _of_ready(_taken)),
+            ("kv_tokens", "Of KV caches, expected of what runs.", (), _of_ready(_kv)),
+            ("kv_tokens_share", "Of KV caches, for its slots.", (), _of_ready(_kv_share)),
             ("pool_tokens", "Input tokens that wait or run.", (), _pool_tokens),
             ("replicas_slow", "Far slower than their peers.", (), _of_ready(_is_slow)),
             ("prefix_blocks", "Of prompts, remembered of replicas.", (), _of_ready(_prefix_blocks)),
@@ -86,6 +88,14 @@ def _share(replica: Replica) -> float:
 
 def _taken(replica: Replica) -> float:
     return replica.in_flight
+
+
+def _kv(replica: Replica) -> float:
+    return replica.kv.tokens
+
+
+def _kv_share(replica: Replica) -> float:
+    return replica.kv_tokens_max
 
 
 def _is_slow(replica: Replica) -> float:

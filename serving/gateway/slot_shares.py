@@ -32,7 +32,7 @@ from serving.pool.tier_queue import TierQueue
 
 log = structlog.get_logger(__name__)
 
-HEARTBEAT_SECONDS = 0.5
+HEARTBEAT_SECONDS = 0.25
 ASK_SECONDS = 1.0
 LEAVE_SECONDS = 0.5
 
@@ -103,36 +103,39 @@ class DemandReporter:
         self._news.set()
 
     async def run(self) -> None:
-        """Report for ever: when something changed, often while anybody waits, and now and then."""
+        """Report for ever: when something changed, often while anything runs, and now and then. A
+        share that shrank is confirmed at once: until then nobody else has its slots."""
         while True:
             self._news.clear()
-            await self.report()
+            if await self.report():
+                await self.report()
             await asyncio.sleep(self._report_seconds)
-            if not any(pool.has_backlog for pool in self._pools().values()):
+            if all(pool.is_idle for pool in self._pools().values()):
                 try:
                     async with asyncio.timeout(HEARTBEAT_SECONDS - self._report_seconds):
                         await self._news.wait()
                 except TimeoutError:
                     continue
 
-    async def report(self) -> None:
-        """Tell the fleet what there is to do, and go by what it says."""
+    async def report(self) -> bool:
+        """Tell the fleet what there is to do, and go by what it says; tell whether a share
+        shrank."""
         pools = self._pools()
         demands = {id_: demand_of(pool) for id_, pool in pools.items()}
         try:
             reply = await self._post(demands, ASK_SECONDS)
         except InternalCallError as error:
             self._note_failure(error)
-            return
+            return False
         if self.failures:
             log.info("fleet_answers", after=self.failures)
             self.failures = 0
-        if self._shares.hear(reply):
-            self.note_news()
+        has_shrunk = self._shares.hear(reply)
         for deployment_id, pool in pools.items():
             pool.set_engine_loads(reply.strains)
             parts, tiers = reply.parts.get(deployment_id, {}), reply.tiers.get(deployment_id)
             pool.set_shares(parts, tiers, {**DEFAULT_GUARANTEES, **reply.guarantees})
+        return has_shrunk
 
     async def leave(self) -> None:
         """Give all slots back: nothing runs here any more."""
@@ -165,14 +168,15 @@ def demand_of(pool: Pool) -> DeploymentDemand:
     """Return what a pool has to do, and what it holds. A tier in use for which `batch` leaves slots
     free is named without any organization too."""
     held = {
-        id_: ReplicaUsage(one.share, one.in_flight, one.may_exceed or one.in_flight > one.share)
+        id_: ReplicaUsage(one.share, one.in_flight, one.may_exceed or one.is_exceeded)
         for id_, one in pool.replicas.items()
     }
     tiers: dict[Tier, dict[str, OrganizationDemand]] = {tier: {} for tier in pool.urgent_tiers}
     for tier, line in pool.queue.lines.items():
         if organizations := _organizations(line):
             tiers[tier] = organizations
-    return DeploymentDemand(held, tiers, pool.queue.is_waited_by_wide)
+    wants = pool.queue.is_waited_by_wide or pool.kv_reservation.wants_to_exceed
+    return DeploymentDemand(held, tiers, wants)
 
 
 def _organizations(line: TierQueue[Waiter]) -> dict[str, OrganizationDemand]:

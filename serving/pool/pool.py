@@ -19,7 +19,7 @@ from serving.pool.overload import LoadShedder
 from serving.pool.prefix_history import Blocks
 from serving.pool.queue import FairQueue, SlotGrant, Waiter
 from serving.pool.replicas import FirstTokenWait, Replica, ReplicaSet, all_slots, always
-from serving.pool.router import RouteDecision, Why, choose, has_other
+from serving.pool.router import KvReservation, RouteDecision, Why, choose, has_other
 from serving.pool.slot_request import (
     NoHedgeSlot,
     NoReadyReplica,
@@ -27,7 +27,7 @@ from serving.pool.slot_request import (
     RequestQuarantined,
     SlotRequest,
 )
-from serving.pool.tier_queue import BOUNDS, QueueLimits
+from serving.pool.tier_queue import BOUNDS, QueueLimits, ServiceCharge
 
 PACED_TOKENS_MIN = 8
 """Of a sequence whose time for each token is believed."""
@@ -64,6 +64,7 @@ class Pool(ReplicaSet):
         self._on_prompt = on_prompt
         self.health = ReplicaHealth(clock, self.dispatch)
         self.pressure = LoadShedder(within=all_pressure)
+        self.kv_reservation = KvReservation()
 
     @property
     def now(self) -> float:
@@ -76,12 +77,6 @@ class Pool(ReplicaSet):
         slots = self._slots()
         taken = sum(replica.in_flight for replica in self.ready) + len(self.queue)
         return taken / slots if slots else float("inf")
-
-    @property
-    def has_backlog(self) -> bool:
-        """Whether somebody waits, or more runs than its share."""
-        over = any(replica.in_flight > replica.share for replica in self.ready)
-        return over or len(self.queue) > 0
 
     @property
     def is_idle(self) -> bool:
@@ -104,6 +99,7 @@ class Pool(ReplicaSet):
         """Bring the pool to what the feed says; a replica that stays keeps its counts."""
         self.set_records(records)
         self.health.set_replicas(self.replicas)
+        self.queue.has_kv_bound = self.has_kv_bound
         self.queue.set_served(self.has_ready_replica)
         self.on_demand()
         self.dispatch()
@@ -205,9 +201,8 @@ class Pool(ReplicaSet):
     def vacate(self, grant: SlotGrant) -> SlotGrant:
         """A place's slots may be taken by others while its request goes on without its engine.
         Return the place, with nothing left to read."""
-        grant.service.vacated_at = self.now
-        grant.replica.in_flight -= grant.service.request.sequences
-        grant.replica.prefill_backlog -= grant.prefill_backlog
+        grant.service.vacated_at = self._clock()
+        self._leave(grant)
         self.dispatch()
         return grant._replace(prefill_backlog=0)
 
@@ -218,57 +213,71 @@ class Pool(ReplicaSet):
 
     def dispatch(self) -> None:
         """Give places to those whose turn it is, as long as there are any. One that avoids the
-        replicas that have some, or may not exceed their shares, lets others pass and stays first.
-        """
+        replicas that have some, may not exceed shares or finds no room in KV caches stays first and
+        lets others pass."""
         passed: defaultdict[Tier, set[str]] = defaultdict(set)
-        is_held_back = False
+        is_held_back = waits_for_kv = False
+        if self.kv_reservation.replica is not None:
+            self.kv_reservation.clear()
         while self.queue.is_waited and not is_held_back:
             if not self.is_open:
                 self.queue.send_away(self.no_replica())
                 break
             waiter = self.queue.first(self._slots(), passed)
             if waiter is None:
+                waits_for_kv = self.kv_reservation.replica is not None
                 break
             request, excluded = waiter.request, waiter.excluded
             if self._is_reserved(request.tier):
                 is_held_back = True
             elif (choice := self._choose(request, excluded)) is not None:
-                self._occupy(choice, request)
-                service = self.queue.serve(waiter)
-                waiter.turn.set_result(
-                    SlotGrant(self.queue, choice.replica, service, choice.prefill_backlog)
-                )
-            elif (excluded or request.sequences > 1) and any(
-                one.has_room for one in self.replicas.values()
-            ):
+                waiter.turn.set_result(self._occupy(choice, self.queue.serve(waiter)))
+            elif self._may_be_passed(request, excluded):
                 passed[request.tier].add(request.organization_id)
             else:
                 break
         self.queue.passed = passed
-        self.queue.set_held_back(is_held_back)
+        self.queue.set_held_back(is_held_back, waits_for_kv)
+
+    def _may_be_passed(self, request: SlotRequest, excluded: Collection[str]) -> bool:
+        """Tell whether others may have the slots that are free before one that has its turn, and
+        keep room in a KV cache for the first that waits for it."""
+        replicas, may = self.replicas.values(), bool(excluded) or request.sequences > 1
+        if not (may or self.has_kv_bound) or not any(one.has_room for one in replicas):
+            return False
+        need = self.queue.kv_need(request)
+        return self.kv_reservation.keep(replicas, self.now, excluded, need) or may
 
     def _grant(self, request: SlotRequest, choice: RouteDecision) -> SlotGrant:
         """Give a place to one that need not wait."""
         self.pressure.add(request)
-        self._occupy(choice, request)
-        return SlotGrant(
-            self.queue, choice.replica, self.queue.serve_at_once(request), choice.prefill_backlog
-        )
+        return self._occupy(choice, self.queue.serve_at_once(request))
 
-    def _occupy(self, choice: RouteDecision, request: SlotRequest) -> None:
+    def _occupy(self, choice: RouteDecision, service: ServiceCharge) -> SlotGrant:
         """Count what a request takes of its replica, and what that learns from it."""
-        choice.replica.in_flight += request.sequences
-        choice.replica.prefill_backlog += choice.prefill_backlog
+        replica, request = choice.replica, service.request
+        if replica.record.kv_capacity_tokens is not None:
+            replica.kv.hold(service, self.queue.kv_need(request))
+        replica.in_flight += request.sequences
+        replica.prefill_backlog += choice.prefill_backlog
         self.choices[choice.why] += 1
         if request.blocks:
-            choice.replica.seen.note(request.blocks)
-            self._on_prompt(choice.replica.record.replica_id, request.blocks)
+            replica.seen.note(request.blocks)
+            self._on_prompt(replica.record.replica_id, request.blocks)
+        return SlotGrant(self.queue, replica, service, choice.prefill_backlog)
+
+    def _leave(self, grant: SlotGrant) -> None:
+        """Count no more what a request took of its replica."""
+        replica, service = grant.replica, grant.service
+        replica.in_flight -= service.request.sequences
+        replica.prefill_backlog -= grant.prefill_backlog
+        if replica.kv.holdings:
+            replica.kv.release(service)
 
     def free(self, grant: SlotGrant) -> None:
         """A place's slots may be taken by others, unless `vacate` said so before."""
         if grant.service.vacated_at is None:
-            grant.replica.in_flight -= grant.service.request.sequences
-            grant.replica.prefill_backlog -= grant.prefill_backlog
+            self._leave(grant)
         self.queue.end(grant.service)
         self.dispatch()
 
@@ -277,8 +286,10 @@ class Pool(ReplicaSet):
         return None if self._is_reserved(request.tier) else self._choose(request, excluded)
 
     def _choose(self, request: SlotRequest, excluded: Collection[str]) -> RouteDecision | None:
-        replicas, now = self.replicas.values(), self._clock()
-        return choose(replicas, now, excluded, sequences=request.sequences, blocks=request.blocks)
+        replicas, now, blocks = self.replicas.values(), self._clock(), request.blocks
+        need = self.queue.kv_need(request) if self.has_kv_bound else None
+        width = request.sequences
+        return choose(replicas, now, excluded, sequences=width, blocks=blocks, need=need)
 
     def _slots(self) -> int:
         return sum([replica.share for replica in self.ready])

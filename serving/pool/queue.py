@@ -2,17 +2,18 @@
 the slots, over time where that is less than one."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import exp, inf
+from math import ceil, exp, inf
 from typing import NamedTuple
 
 from serving.contract.tiers import DEFAULT_GUARANTEES, Guarantees
 from serving.contract.units import TIERS, Tier
 from serving.engine.events import NO_TOKENS, TokenUsage
 from serving.pool.overload import TierLoad, WaitPredictor
-from serving.pool.replicas import Replica
+from serving.pool.prefix_history import BLOCK_BYTES
+from serving.pool.replicas import KvNeed, Replica
 from serving.pool.slot_request import (
     Cause,
     PoolError,
@@ -23,6 +24,7 @@ from serving.pool.slot_request import (
 )
 from serving.pool.tier_queue import (
     CHARGE_SECONDS,
+    OUTPUT_TOKENS,
     QueueLimits,
     ServiceCharge,
     TierQueue,
@@ -72,6 +74,34 @@ class TierTurns:
     def _mean_of(self, tier: Tier, now: float) -> float:
         kept = exp(-max(0.0, now - self._at[tier]) / MEMORY_SECONDS)
         return kept * self._mean[tier] + (1.0 - kept) * self._running[tier]
+
+
+RECENT_ANSWER = 0.2
+"""How much the latest answer counts in the mean length of an organization's."""
+ORGANIZATIONS_MAX = 10_000
+"""Whose answers are remembered."""
+
+
+class AnswerLengths:
+    """How many tokens an answer of one sequence has, on the mean of late: an organization's, and
+    for one that is not known, of all."""
+
+    def __init__(self) -> None:
+        self._mean = OUTPUT_TOKENS
+        self._of: OrderedDict[str, float] = OrderedDict()
+
+    def likely(self, request: SlotRequest) -> int:
+        """Return how many tokens all sequences of a request probably make."""
+        each = self._of.get(request.organization_id, self._mean)
+        return min(request.output_tokens_max, ceil(each * request.sequences))
+
+    def note(self, request: SlotRequest, tokens: int) -> None:
+        """Take in how many tokens all sequences of a request made."""
+        each, known = tokens / request.sequences, self._of.pop(request.organization_id, self._mean)
+        self._of[request.organization_id] = known + RECENT_ANSWER * (each - known)
+        self._mean += RECENT * (each - self._mean)
+        if len(self._of) > ORGANIZATIONS_MAX:
+            self._of.popitem(last=False)
 
 
 NOBODY: Mapping[Tier, Collection[str]] = {}
@@ -130,6 +160,10 @@ class FairQueue:
         self._turns = TierTurns()
         self._is_served = True
         self._is_held_back = False
+        self.has_kv_bound = False
+        """Whether lengths of answers are wanted, to foretell what requests take of KV caches."""
+        self._waits_for_kv = False
+        self._answers = AnswerLengths()
         self.passed: Mapping[Tier, Collection[str]] = NOBODY
         """Of each tier, the organizations whose turn others were given at the last free slot."""
         self._charged_at = 0.0
@@ -228,7 +262,8 @@ class FairQueue:
         request = waiter.request
         for queue in waiter.queues:
             queue._look()
-            queue._pace.gave(request.sequences, for_reserved=queue._is_held_back)
+            if not queue._waits_for_kv:
+                queue._pace.gave(request.sequences, for_reserved=queue._is_held_back)
             if queue is not self:
                 queue.leave(waiter)
         return self._begun(self.lines[request.tier].serve(waiter))
@@ -249,6 +284,8 @@ class FairQueue:
                 each = request.prompt_bytes / tokens.input
                 each = min(TOKEN_BYTES_MAX, max(TOKEN_BYTES_MIN, each))
                 self.token_bytes += RECENT * (each - self.token_bytes)
+            if self.has_kv_bound:
+                self._answers.note(request, tokens.output)
 
     def refund(self, service: ServiceCharge) -> None:
         """Charge nothing for one: its organization has nothing of it."""
@@ -272,12 +309,22 @@ class FairQueue:
         self._look()
         self._is_served = is_served
 
-    def set_held_back(self, is_held_back: bool) -> None:
+    def set_held_back(self, is_held_back: bool, waits_for_kv: bool = False) -> None:
         """Say whether only `batch` waits, and for slots that are kept free of it: that tells
-        nothing of how fast the queue moves for other tiers."""
-        if is_held_back != self._is_held_back:
+        nothing of how fast the queue moves for other tiers. Nor does a wait for room in a KV cache
+        beside free slots: others go first meanwhile."""
+        if (is_held_back, waits_for_kv) != (self._is_held_back, self._waits_for_kv):
             self._look()
-            self._is_held_back = is_held_back
+            self._is_held_back, self._waits_for_kv = is_held_back, waits_for_kv
+
+    def kv_need(self, request: SlotRequest) -> KvNeed:
+        """Return what a request probably takes of a KV cache."""
+        output, blocks = self._answers.likely(request), request.blocks
+        tokens = request.input_tokens
+        if not blocks:
+            return KvNeed(tokens + output, output)
+        each = tokens * BLOCK_BYTES // max(1, request.prompt_bytes)
+        return KvNeed(tokens + output, output, blocks, min(each, tokens // len(blocks)))
 
     def set_shares(self, guarantees: Guarantees, shares: Mapping[Tier, float]) -> None:
         """Say what tiers are guaranteed of all slots, and which part of this gateway's some keep
@@ -323,7 +370,8 @@ class FairQueue:
     def _look(self) -> bool:
         """Let time pass; return whether anybody waits to be served. What runs is charged before
         anybody is lifted to others or has its turn."""
-        is_waited, now = self._is_served and self.is_waited, self._clock()
+        is_waited = self._is_served and self.is_waited and not self._waits_for_kv
+        now = self._clock()
         self._pace.look(now, waited=is_waited, for_reserved=self._is_held_back)
         if now - self._charged_at >= CHARGE_SECONDS:
             self._charged_at = now

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from types import TracebackType
+from typing import NamedTuple
 
 from serving.contract.prompt import TEMPLATE_TOKENS_MAX, PromptBound, growth_of
 from serving.contract.replica import ISOLATING, NO_PREFIX_CACHE, ReplicaRecord
 from serving.engine.errors import ReplicaUnreachable
-from serving.pool.prefix_history import PrefixHistory
+from serving.pool.prefix_history import Blocks, PrefixHistory
+from serving.pool.tier_queue import CHARGE_SECONDS, ServiceCharge
 
 
 class FirstTokenWait:
@@ -57,6 +59,108 @@ class FirstTokenWait:
             raise ReplicaUnreachable("the fleet calls it failed") from None
 
 
+GROWTH_TOKENS = 256
+"""Of a sequence beyond what it has made: until its answer is looked at again it makes fewer."""
+
+
+class KvNeed(NamedTuple):
+    """What a request probably takes of a KV cache: `tokens` of prompt and answer, of which each of
+    its `blocks`, the beginning of the prompt, is `block_tokens`."""
+
+    tokens: int
+    output_tokens: int = 0
+    blocks: Blocks = ()
+    block_tokens: int = 0
+
+
+@dataclass(slots=True)
+class KvHolding:
+    """What one running request holds beside its blocks, `output_tokens` of it for its answer."""
+
+    tokens: int
+    output_tokens: int
+    blocks: Blocks
+
+
+@dataclass(slots=True)
+class KvBlock:
+    """A part of prompts, and how many running requests hold it."""
+
+    tokens: int
+    holders: int = 0
+
+
+class KvUsage:
+    """What this gateway's requests probably hold of one engine's KV cache: `tokens` in all.
+
+    A request counts with its whole prompt from the start, and with an answer as long as its
+    organization's are on the mean: counting the longest allowed one would leave most of the cache
+    empty, since clients rarely bound their answers. One that grows beyond that is counted by what
+    it has made. The beginning of a prompt that requests share counts once, as the engine keeps it.
+    """
+
+    __slots__ = ("_blocks", "_seen_at", "holdings", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.holdings: dict[ServiceCharge, KvHolding] = {}
+        self._blocks: dict[int, KvBlock] = {}
+        self._seen_at = 0.0
+
+    def tokens_for(self, need: KvNeed) -> int:
+        """Return how many tokens more are held with one more request."""
+        blocks, low, high = need.blocks, 0, len(need.blocks)
+        while low < high:  # Who holds a block holds all before it.
+            middle = (low + high) // 2
+            if blocks[middle] in self._blocks:
+                low = middle + 1
+            else:
+                high = middle
+        return need.tokens - low * need.block_tokens
+
+    def hold(self, service: ServiceCharge, need: KvNeed) -> None:
+        """A request begins."""
+        own = need.tokens - len(need.blocks) * need.block_tokens
+        self.holdings[service] = KvHolding(own, need.output_tokens, need.blocks)
+        self.tokens += own
+        for each in need.blocks:
+            block = self._blocks.get(each)
+            if block is None:
+                block = self._blocks[each] = KvBlock(need.block_tokens)
+                self.tokens += block.tokens
+            block.holders += 1
+
+    def release(self, service: ServiceCharge) -> None:
+        """A request holds nothing any more; harmless when it held nothing."""
+        holding = self.holdings.pop(service, None)
+        if holding is None:
+            return
+        self.tokens -= holding.tokens
+        for each in holding.blocks:
+            block = self._blocks[each]
+            block.holders -= 1
+            if not block.holders:
+                self.tokens -= block.tokens
+                del self._blocks[each]
+
+    def note_growth(self, now: float) -> None:
+        """Take in, once a second, which answers are longer by now than was thought."""
+        if now - self._seen_at < CHARGE_SECONDS:
+            return
+        self._seen_at = now
+        for service, holding in self.holdings.items():
+            progress = service.progress
+            made = None if progress is None else progress()
+            if made is None or made.output <= holding.output_tokens:
+                continue
+            request = service.request
+            output = made.output + GROWTH_TOKENS * request.sequences
+            grown = min(output, max(made.output, request.output_tokens_max)) - holding.output_tokens
+            holding.tokens += grown
+            holding.output_tokens += grown
+            self.tokens += grown
+
+
 EJECT_AFTER_INCIDENTS = 2
 EJECT_SECONDS = 2.0
 EJECT_SECONDS_MAX = 30.0
@@ -81,7 +185,12 @@ class Replica:
     share: int
     in_flight: int = 0
     may_exceed: bool = True
-    """Whether a request of several choices may begin where fewer slots are free."""
+    """Whether a request of several choices may begin where fewer slots are free, and one that is
+    larger than this gateway's part of the KV cache where all of it has room."""
+    kv: KvUsage = field(default_factory=KvUsage)
+    kv_passing_max: int | None = None
+    """How many tokens a request has at most that may begin before the one that waits for room in
+    the KV cache; None where none does."""
     prefill_backlog: int = 0
     """Blocks of prompts that it was given and has not answered;"""
     remote_prefill_backlog: int = 0
@@ -115,6 +224,43 @@ class Replica:
         """Whether a request may begin. One of several choices begins at the first free slot where
         it `may_exceed` the share, until as many requests have ended."""
         return self.in_flight < self.share
+
+    @property
+    def kv_tokens_max(self) -> int:
+        """How many tokens of its KV cache belong to this gateway's share; 0 where that is not
+        known."""
+        capacity, slots = self.record.kv_capacity_tokens, self.record.slots
+        return capacity * self.share // slots if capacity and slots else 0
+
+    def has_kv_room(self, need: KvNeed, now: float) -> bool:
+        """Tell whether a request fits into the KV cache beside what runs, as far as its size is
+        known; one that is alone always does."""
+        capacity = self.record.kv_capacity_tokens
+        if capacity is None:
+            return True
+        self.kv.note_growth(now)
+        tokens = self.kv.tokens_for(need)
+        if self.kv_passing_max is not None and tokens > self.kv_passing_max:
+            return False
+        most = self.kv_tokens_max
+        if tokens > most >= self.kv.tokens and self.may_exceed:
+            most = capacity
+        return self.in_flight == 0 or self.kv.tokens + tokens <= most
+
+    def keep_kv_room(self, need: KvNeed) -> None:
+        """A request waits for room in the KV cache: whatever begins before it has to be so small
+        that all slots full of it leave that room. So it begins when what runs now has ended."""
+        capacity, tokens = self.record.kv_capacity_tokens or 0, self.kv.tokens_for(need)
+        most = self.kv_tokens_max
+        left = (most if tokens <= most else capacity) - tokens
+        self.kv_passing_max = max(0, left) // max(1, self.share)
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether more of it is taken than its share, other than by a request that is alone."""
+        if self.in_flight > self.share:
+            return True
+        return self.in_flight > 1 and 0 < self.kv_tokens_max < self.kv.tokens
 
     @property
     def is_ready(self) -> bool:
@@ -222,6 +368,8 @@ class ReplicaSet:
         """Whether organizations that share them learn nothing of each other by their caches."""
         self.has_prefix_cache = True
         """Whether a replica remembers what prompts begin with."""
+        self.has_kv_bound = False
+        """Whether any ready replica says how many tokens its KV cache holds."""
         self.prompt_bound = PromptBound()
         self.wake_seconds = 0.0
         self.may_sleep = False
@@ -305,6 +453,7 @@ class ReplicaSet:
             self.capabilities = frozenset(set.intersection(*declared)) if declared else frozenset()
         self.is_isolating = not ISOLATING.isdisjoint(self.capabilities)
         self.has_prefix_cache = NO_PREFIX_CACHE not in self.capabilities
+        self.has_kv_bound = any(each.record.kv_capacity_tokens is not None for each in self.ready)
         if self.ready:
             self.prompt_bound = _bound_of(each.record for each in self.ready)
 

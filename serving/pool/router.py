@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from serving.pool.prefix_history import Blocks
-from serving.pool.replicas import Replica
+from serving.pool.replicas import KvNeed, Replica
 
 MISS_WEIGHT = 2
 """A block that is read anew takes its time, and the place of another one in the cache."""
@@ -42,9 +42,11 @@ def choose(
     *,
     sequences: int = 1,
     blocks: Blocks = (),
+    need: KvNeed | None = None,
 ) -> RouteDecision | None:
     """Return a usable replica with a free slot for a prompt that begins with `blocks`, with
-    `sequences` of them where there is one; without, one where the share may be exceeded.
+    `sequences` of them where there is one; without, one where the share may be exceeded. Its KV
+    cache has room for the `need`, if that is known.
 
     Replicas whose ids are in `excluded` are taken only when no other is usable. Where every ready
     replica is ejected, ejection is ignored: a doubtful answer is better than none.
@@ -54,11 +56,44 @@ def choose(
     if sequences > 1:
         enough = [each for each in free if each.free >= sequences]
         free = enough or [each for each in free if each.may_exceed]
+    if need is not None:
+        free = [each for each in free if each.has_kv_room(need, now)]
     if not free:
         return None
     if not blocks or len(usable) == 1:
         return RouteDecision(min(free, key=_load), "load")
     return _soonest(usable, free, sequences, blocks)
+
+
+class KvReservation:
+    """Where room is kept in a KV cache, for the first request in the order of turns that has none.
+
+    It is kept on the replica that is nearest to having room. It stays the nearest, since nothing
+    large begins there meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.replica: Replica | None = None
+        self.wants_to_exceed = False
+        """Whether the request is larger than this gateway's part of the KV cache."""
+
+    def clear(self) -> None:
+        """Keep no room any more."""
+        if self.replica is not None:
+            self.replica.kv_passing_max = None
+        self.replica, self.wants_to_exceed = None, False
+
+    def keep(
+        self, replicas: Iterable[Replica], now: float, excluded: Collection[str], need: KvNeed
+    ) -> bool:
+        """Tell whether a request waits for room, and keep it for the first that does."""
+        usable = [each for each in _usable(replicas, now, excluded) if each.share]
+        full = [each for each in usable if not each.has_kv_room(need, now)]
+        if full and self.replica is None:
+            replica = max(full, key=lambda each: each.kv_tokens_max - each.kv.tokens)
+            replica.keep_kv_room(need)
+            self.replica, self.wants_to_exceed = replica, need.tokens > replica.kv_tokens_max
+        return bool(full)
 
 
 def has_other(replicas: Iterable[Replica], now: float, excluded: Collection[str]) -> bool:

@@ -35,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     add("--prefill-tokens-per-second", type=float, default=default.prefill_tokens_per_second)
     add("--block-size", type=int, default=default.block_size, help="tokens in a prefix block")
     add("--cache-blocks", type=int, default=default.cache_blocks, help="0: no prefix cache")
+    add("--kv-cache-tokens", type=int, default=default.kv_cache_tokens, help="0: no bound")
     add("--load-seconds", type=float, default=default.load_seconds, help="wait before listening")
     add(
         "--fault",

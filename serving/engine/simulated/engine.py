@@ -115,6 +115,11 @@ class GenerationRun:
         """Return the tokens made so far, over all choices."""
         return sum(min(self.position, len(plan.pieces)) for plan in self.plans)
 
+    @property
+    def kv_tokens(self) -> int:
+        """Return what it holds of the KV cache: its choices share the prompt."""
+        return self.work.prompt_tokens + self.generated_tokens
+
 
 class SimulatedEngine:
     """Runs requests in slots. `is_frozen` stops all progress, `is_dead` refuses all work."""
@@ -140,6 +145,17 @@ class SimulatedEngine:
     def slots_used(self) -> int:
         """Return the slots that running requests hold, one a choice."""
         return sum(run.work.choices for run in self.running)
+
+    @property
+    def kv_tokens(self) -> int:
+        """Return what running requests hold of the KV cache."""
+        return sum(run.kv_tokens for run in self.running)
+
+    @property
+    def kv_cache_usage(self) -> float:
+        """Return the used share of the KV cache, or of the prefix cache where that has no bound."""
+        size = self.settings.kv_cache_tokens
+        return min(1.0, self.kv_tokens / size) if size else self.cache.usage
 
     def prepare(self, work: SimulatedRequest) -> GenerationRun:
         """Return a run for a request, and count its look-up in the prefix cache."""
@@ -190,10 +206,25 @@ class SimulatedEngine:
 
     def _admit(self) -> None:
         """Start what waits while a slot is free. vLLM schedules each choice by itself; here all of
-        a request begin with its first."""
+        a request begin with its first. As in vLLM, none passes one for which the KV cache has no
+        room."""
         while self.waiting and self.slots_used < self.settings.slots:
+            if not self._has_room_for(self.waiting[0][0]):
+                break
             self._start(*self.waiting.popleft())
         self._schedule()
+
+    def _has_room_for(self, run: GenerationRun) -> bool:
+        size = self.settings.kv_cache_tokens
+        return not size or not self.running or self.kv_tokens + run.kv_tokens <= size
+
+    def _preempt(self) -> None:
+        """Put back what began last while more is held than the KV cache has, as vLLM does: it waits
+        before all others, and all that it had is computed anew."""
+        size = self.settings.kv_cache_tokens
+        while size and len(self.running) > 1 and self.kv_tokens > size:
+            self.waiting.appendleft(self.running.popitem())
+            self.counts["num_preemptions"] += 1
 
     def _start(self, run: GenerationRun, outlet: TokenSink) -> None:
         self.running[run] = outlet
@@ -203,7 +234,7 @@ class SimulatedEngine:
             return
         now = asyncio.get_running_loop().time()
         rate = self.settings.prefill_tokens_per_second
-        seconds = (run.work.prompt_tokens - run.cached_tokens) / rate if rate else 0.0
+        seconds = (run.kv_tokens - run.cached_tokens) / rate if rate else 0.0
         self._prefill_free_at = max(now, self._prefill_free_at) + seconds
         run.first_token_at = self._prefill_free_at
 
@@ -220,6 +251,7 @@ class SimulatedEngine:
                 is_due = run in self.running and now >= run.first_token_at
                 if is_due and not run.is_stalled:
                     self._advance(run, outlet)
+            self._preempt()
         self._admit()
 
     def _advance(self, run: GenerationRun, outlet: TokenSink) -> None:

@@ -15,6 +15,7 @@ COUNTERS = (
     "generation_tokens",
     "prefix_cache_queries",
     "prefix_cache_hits",
+    "num_preemptions",
 )
 LABELS = ("engine", "model_name")
 REASONS = ("stop", "length", "abort", "error")
@@ -32,7 +33,7 @@ class EngineCollector(Collector):
         gauges = {
             "num_requests_running": float(self.engine.slots_used),
             "num_requests_waiting": float(len(self.engine.waiting)),
-            "kv_cache_usage_perc": self.engine.cache.usage,
+            "kv_cache_usage_perc": self.engine.kv_cache_usage,
         }
         for name, value in gauges.items():
             gauge = GaugeMetricFamily(f"vllm:{name}", name, labels=LABELS)
@@ -45,6 +46,11 @@ class EngineCollector(Collector):
         yield GaugeMetricFamily(
             "simulated:sequences_max", "At once so far", value=self.engine.sequences_max
         )
+        if size := self.engine.settings.kv_cache_tokens:
+            labels = (*LABELS, "kv_cache_size_tokens")
+            info = GaugeMetricFamily("vllm:cache_config_info", "Of the KV cache", labels=labels)
+            info.add_metric((*self.values, str(size)), 1.0)
+            yield info
         yield self._endings()
 
     def _endings(self) -> Metric:

@@ -81,7 +81,8 @@ class SimulatorSettings:
     """Speeds are tokens a second; `itl_seconds` of 0 answers at once, without pacing.
 
     Left to itself an answer has `output_tokens` tokens, give or take half, by the prompt's hash;
-    a vector has as many `dimensions`.
+    a vector has as many `dimensions`. `kv_cache_tokens` is how many tokens what runs may hold; 0 is
+    no bound, and none is declared.
     """
 
     models: tuple[str, ...] = ("simulated",)
@@ -96,6 +97,7 @@ class SimulatorSettings:
     prefill_tokens_per_second: float = 0.0
     block_size: int = 32
     cache_blocks: int = 4_096
+    kv_cache_tokens: int = 0
     load_seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -104,7 +106,10 @@ class SimulatorSettings:
         for name in ("context_tokens", "slots", "output_tokens", "dimensions", "block_size"):
             value = getattr(self, name)
             require(value > 0, name, value, "at least 1")
-        for name in ("itl_seconds", "prefill_tokens_per_second", "cache_blocks", "load_seconds"):
+        for name in (
+            *("itl_seconds", "prefill_tokens_per_second", "load_seconds"),
+            *("cache_blocks", "kv_cache_tokens"),
+        ):
             value = getattr(self, name)
             require(value >= 0, name, value, "0 or more")
 

@@ -17,6 +17,7 @@ from serving.engine.probe import (
     EngineProbe,
     EngineUnresponsive,
     exercises,
+    read_kv_capacity,
     read_vitals,
 )
 from serving.engine.simulated.adapter import SimulatedAdapter
@@ -207,6 +208,36 @@ def test_vitals_are_summed_over_engines_and_missing_is_none() -> None:
     )
     assert read_vitals(text) == EngineHealth(3, 0, 0, 10, 0.5, cached_tokens=4, requests=3)
     assert read_vitals("llamacpp:tokens 3\n") is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "tokens"),
+    [
+        ('block_size="16",kv_cache_size_tokens="200000",num_gpu_blocks="99999"', 400_000),
+        ('block_size="32",kv_cache_size_tokens="None",num_gpu_blocks="6250"', 200_000),
+        ('block_size="32",num_gpu_blocks="6250"', 200_000),
+        ('block_size="None",num_gpu_blocks="None"', None),
+    ],
+)
+def test_the_size_of_kv_caches_is_read_where_it_is_said(labels: str, tokens: int | None) -> None:
+    text = "".join(
+        f'vllm:cache_config_info{{engine="{engine}",{labels}}} 1.0\n' for engine in range(2)
+    )
+    assert read_kv_capacity("vllm:num_requests_running 2.0\n" + text) == tokens
+    assert read_kv_capacity("vllm:num_requests_running 2.0\n") is None
+
+
+@pytest.mark.parametrize(("declared", "tokens"), [(0, None), (5_000, 5_000)])
+async def test_a_simulated_engine_declares_its_kv_cache(declared: int, tokens: int | None) -> None:
+    settings = SimulatorSettings(port=0, models=("var_1",), kv_cache_tokens=declared)
+    server = SimulatedServer(settings)
+    await server.start()
+    async with aiohttp.ClientSession() as session:
+        probe = EngineProbe(session, f"http://127.0.0.1:{server.port}", timeout_seconds=60)
+        assert await probe.kv_capacity_tokens() == tokens
+        silent = EngineProbe(session, "http://127.0.0.1:9", timeout_seconds=1)
+        assert await silent.kv_capacity_tokens() is None
+    await server.stop()
 
 
 async def test_a_probe_reads_a_simulated_engine_and_counts_its_tokens() -> None:

@@ -214,6 +214,21 @@ async def test_no_more_requests_run_than_there_are_slots() -> None:
             assert len(await asyncio.gather(*tasks)) == 3
 
 
+async def test_what_finds_no_room_in_the_kv_cache_waits_and_what_outgrows_it_begins_anew() -> None:
+    async with running(kv_cache_tokens=200, itl_seconds=0.001, cache_blocks=0) as client:
+        await client.fail(kind="freeze")
+        body = CHAT | {"max_tokens": 10, "ignore_eos": True}
+        tasks = [asyncio.create_task(client.post(body)) for _ in range(3)]
+        await eventually(lambda: client.shows("vllm:num_requests_waiting", 1))
+        prompt = 93
+        assert await client.metric("vllm:num_requests_running") == 2
+        assert await client.metric("vllm:kv_cache_usage_perc") == pytest.approx(2 * prompt / 200)
+        async with client.session.delete(client.base + "/simulated/faults"):
+            answers = await asyncio.gather(*tasks)
+        assert [one["usage"]["completion_tokens"] for one in answers] == [10] * 3
+        assert await client.metric("vllm:num_preemptions_total") >= 1
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_client_that_leaves_aborts_the_work(stream: bool) -> None:
     async with running(itl_seconds=0.02) as client:

@@ -30,7 +30,7 @@ DEPLOYMENT = DeploymentRecord(
     replicas_min=1,
     replicas_max=3,
     slots=4,
-    engine_arguments=("--itl-seconds", "0.02"),
+    engine_arguments=("--itl-seconds", "0.02", "--kv-cache-tokens", "100000"),
 )
 
 
@@ -110,6 +110,7 @@ async def test_a_replica_becomes_ready_after_a_real_generation(
     assert (replica.deployment_id, replica.slots, replica.engine) == ("dep_1", 4, "simulated")
     assert replica.probe_output_tokens > 8
     assert replica.text_guard == TextGuard()
+    assert replica.kv_capacity_tokens == 100_000
     tokens = {"replica_id": replica.replica_id, "kind": "output"}
     assert await process.metric("penstock_fleet_probe_tokens_total", **tokens) >= 8
     assert len(await chat(process.session, replica.url, 5)) == 7
@@ -369,6 +370,7 @@ async def test_an_external_engine_is_probed_and_never_started(
     control.deploy(DEPLOYMENT, external)
     ready = await process.ready(2)
     assert {one.url for one in ready} == {own.url}
+    assert {one.kv_capacity_tokens for one in ready} == {100_000}
     assert len(process.engines()) == 1
 
 
@@ -387,6 +389,7 @@ async def test_a_killed_fleets_replicas_are_adopted_and_no_stream_is_cut(
     [after] = await process.ready()
     assert (after.replica_id, after.url) == (before.replica_id, before.url)
     assert after.probe_output_tokens >= before.probe_output_tokens
+    assert after.kv_capacity_tokens == 100_000
     assert (await stream)[-1] == "[DONE]"
     os.kill(process.leader(after.replica_id), signal.SIGKILL)
     await eventually(lambda: failed(process))

@@ -70,6 +70,8 @@ async def test_a_dead_or_frozen_core_is_replaced_and_leaves_no_orphan(tmp_path: 
             # Its template adds less to a chat than the chat's JSON has bytes.
             assert replica.template_tokens == VARYING_TOKENS
             assert BYTE_TOKENS in replica.capabilities
+            assert replica.kv_capacity_tokens is not None
+            assert replica.kv_capacity_tokens > 100_000, "1 GiB of them"
             leader = process.leader(replica.replica_id)
             os.kill(core_of(leader), number)
             await eventually(partial(is_over, process, replica.replica_id, leader), seconds=seconds)

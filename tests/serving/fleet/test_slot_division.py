@@ -109,6 +109,12 @@ def test_organizations_that_never_paid_count_as_one_and_divide_what_it_is_due() 
     assert never_paid_parts(99, {"g2": demands["g2"]}) == {}
 
 
+def test_what_idle_gateways_keep_is_given_by_the_others_in_proportion() -> None:
+    demands = {"g1": demand("default", a=(1, 0, 90)), "g2": demand("default", a=(1, 0, 10))}
+    idle = {"g3": DeploymentDemand(), "g4": DeploymentDemand()}
+    assert quotas(32, demands | idle, {}) == {"g1": 27, "g2": 3, "g3": 1, "g4": 1}
+
+
 def test_what_nobody_needs_is_there_for_whoever_comes() -> None:
     demands = {"g1": demand(a=(1, 2, 0)), "g2": demand(), "g3": demand()}
     assert quotas(32, demands, {}) == {"g1": 12, "g2": 10, "g3": 10}
