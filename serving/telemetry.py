@@ -82,11 +82,8 @@ class RequestTracing:
     def __init__(self, provider: "TracerProvider | None" = None) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("penstock") if provider else None
-
-    @property
-    def is_exporting(self) -> bool:
+        self.is_exporting = provider is not None
         """Whether anybody collects spans; an engine is told the client's own context else."""
-        return self._tracer is not None
 
     def begin(
         self, name: str, traceparent: str | None, attributes: Attributes, elapsed_seconds: float

@@ -15,7 +15,7 @@ from control.limits.rate_limits import (
     own_limits_of,
 )
 from control.limits.spending import short_period_limit_ids
-from control.organizations.models import Organization, Project
+from control.organizations.models import BillingMode, Organization, Project
 from serving.contract.budget import balance_budget_id, limit_budget_id
 from serving.contract.records import (
     ApiKeyRecord,
@@ -109,7 +109,13 @@ def _organization_record(
         own_limits=rates.own_limits,
         own_model_limits=tuple(rates.own_model_limits),
         takes_idempotency_keys=organization.idempotency_enabled,
+        is_paying=rates.has_paid or _has_terms(organization),
     )
+
+
+def _has_terms(organization: Organization) -> bool:
+    """Return whether operators gave it terms of a paying customer: invoices, or a weight."""
+    return organization.billing_mode == BillingMode.POSTPAID or organization.weight > 1
 
 
 def _project_record(

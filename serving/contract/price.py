@@ -83,6 +83,8 @@ def charge(
 
 def band_of(schedule: Sequence[AnyBand], input_tokens: int) -> AnyBand:
     """Return the band of a schedule that a request with so many input tokens is charged by."""
+    if len(schedule) == 1:
+        return schedule[0]
     return [band for band in schedule if band.input_tokens_min <= input_tokens][-1]
 
 
@@ -99,6 +101,8 @@ def worst_case_nanos(
     output; the dearest band that the input can reach is taken.
     """
     output_tokens = output_tokens_max * choices
+    if len(schedule) == 1:
+        return _ceiling_nanos(schedule[0], input_tokens_max, output_tokens)
     reachable = [band for band in schedule if band.input_tokens_min <= input_tokens_max]
     return max(_ceiling_nanos(band, input_tokens_max, output_tokens) for band in reachable)
 

@@ -78,6 +78,9 @@ class OrganizationRecord(msgspec.Struct, frozen=True, gc=False):
     own_model_limits: tuple[ModelRateLimits, ...] = ()
     takes_idempotency_keys: bool = False
     """Whether its answers are kept for a day, to be given again."""
+    is_paying: bool = True
+    """Whether it has a share of a busy pool by itself, as has one with a weight above 1: all that
+    never paid share that of one."""
     schema: int = SCHEMA
 
 

@@ -15,16 +15,20 @@ from serving.contract.units import Count, Id, Share, Tier, Version
 
 ORGANIZATIONS_MAX = 1_000
 """Of one tier of one deployment. Where there are more, these stand for all."""
+NEVER_PAID = "never_paid"
+"""The tenant that all organizations together are which never paid: no organization's id."""
 REPLICAS_MAX = 10_000
 DEPLOYMENTS_MAX = 10_000
 
 
 class OrganizationDemand(msgspec.Struct, frozen=True, array_like=True):
-    """What one organization runs and what it has waiting, in slots: one a sequence."""
+    """What one organization runs and what it has waiting, in slots: one a sequence. Those that are
+    not paying count as one, together."""
 
     weight: Annotated[int, Meta(ge=1, le=10**9)]
     running: Count
     waiting: Count
+    is_paying: bool = True
 
 
 class ReplicaUsage(msgspec.Struct, frozen=True, array_like=True):
@@ -90,12 +94,12 @@ class SlotSharesReply(msgspec.Struct, frozen=True):
     """Its slots of each replica that the report named: what is not here is none.
 
     `parts` says, by deployment, of which organizations that also come through other gateways only
-    a part of the weight counts here, and `tiers` which part of this gateway's slots each tier keeps
-    while it has work; one that is not named keeps its guarantee. `guarantees` are those of all
-    slots; where there are none, the usual ones. `strains` are those of the replicas in `shares`
-    whose engines tell, but of those that are empty. Of the replicas in `may_exceed` it may take
-    more than its share for a request of several choices: one gateway at a time. `epoch` grows with
-    every division.
+    a part of the weight counts here, and of all that never paid together as `NEVER_PAID`. `tiers`
+    says which part of this gateway's slots each tier keeps while it has work; one that is not named
+    keeps its guarantee. `guarantees` are those of all slots; where there are none, the usual ones.
+    `strains` are those of the replicas in `shares` whose engines tell, but of those that are empty.
+    Of the replicas in `may_exceed` it may take more than its share for a request of several
+    choices: one gateway at a time. `epoch` grows with every division.
     """
 
     epoch: Version

@@ -173,17 +173,14 @@ class EngineChunk(msgspec.Struct):
 _decode = msgspec.json.Decoder(EngineChunk).decode
 
 
-class EngineEvent:
+class EngineEvent(msgspec.Struct, gc=False):
     """`raw` is the chunk as a JSON object, without its usage and keys of the engine's own.
 
     `usage` is what its choice took so far, as JSON, where the engine says it.
     """
 
-    __slots__ = ("raw", "usage")
-
-    def __init__(self, raw: bytes, usage: bytes | None = None) -> None:
-        self.raw = raw
-        self.usage = usage
+    raw: bytes
+    usage: bytes | None = None
 
     def chunk(self) -> EngineChunk:
         """Return what it holds. Raises InvalidEngineResponse when it is not a chunk."""

@@ -38,22 +38,19 @@ class SseSplitter:
             self._parts.clear()
             self._size = 0
         *events, rest = data.split(BOUNDARY)
-        self._keep(rest)
+        if rest:
+            self._keep(rest)
         if data.count(b"\n") == len(events) * len(BOUNDARY):
-            return [_data_of_line(event) for event in events]
+            return [
+                event[len(DATA) :] if event.startswith(DATA) else _data(event) for event in events
+            ]
         return [_data(event) for event in events]
 
     def _keep(self, data: bytes) -> None:
-        if not data:
-            return
         self._size += len(data)
         if self._size > EVENT_BYTES_MAX:
             raise InvalidEngineResponse("an event is larger than 8 MB")
         self._parts.append(data)
-
-
-def _data_of_line(event: bytes) -> bytes:
-    return event[len(DATA) :] if event.startswith(DATA) else _data(event)
 
 
 def _data(event: bytes) -> bytes:
@@ -165,7 +162,7 @@ class StreamParser:
                 raise _reported_error(chunk)
             if chunk.find(ABORTED) >= 0:
                 raise InvalidEngineResponse("the engine dropped the work")
-            rest, usage = cut_usage(chunk)
+            rest, usage = cut_usage(chunk) if chunk.find(b'"usage"') >= 0 else (chunk, None)
             if rest.find(NO_CHOICES) >= 0:
                 self._note_final(usage)
             elif rest == DONE:
@@ -173,7 +170,9 @@ class StreamParser:
             elif rest:
                 if usage is not None:
                     self._usages[choice_index(rest) if self._choices > 1 else 0] = usage
-                rest = without_own_keys(rest)
+                rest = rest.replace(NO_TOKEN_IDS, b"")
+                if rest.find(_TOKEN_IDS) >= 0:
+                    rest = without_own_keys(rest)
                 if self._may_call_tools and rest.find(CALLS) >= 0:
                     rest = with_arguments(rest)
                 events.append(EngineEvent(rest, usage))

@@ -4,8 +4,8 @@ granted when free, taken back in order.
 Slots go to tiers first (`serving.contract.tiers`). Within a tier they go to organizations: to
 each what it needs, and where that is more than there is, by their weights (max-min). An
 organization counts once however many gateways it comes through; there its slots follow its
-requests. What nobody needs, and what is kept free of `batch`, is divided evenly, so that whoever
-comes next finds a slot.
+requests. All organizations that never paid count as one, and divide what it is due. What nobody
+needs, and what is kept free of `batch`, is divided evenly, so that whoever comes next finds a slot.
 
 A share that shrinks is free for others only once its gateway has said that it keeps to the
 smaller one and how much it still runs. So the shares in force and what runs beyond them are
@@ -21,6 +21,7 @@ from math import ceil, floor
 from typing import NamedTuple
 
 from serving.contract.slot_shares import (
+    NEVER_PAID,
     DemandReport,
     DeploymentDemand,
     OrganizationDemand,
@@ -79,9 +80,10 @@ def quotas(
 
 
 def due_by_tier(
-    slots: int, demands: Demands, policy: TierPolicy = USUAL
+    slots: int, demands: Demands, policy: TierPolicy = USUAL, *, of_all: bool = True
 ) -> dict[Tier, dict[str, float]]:
-    """Return what each gateway is due for each tier that anybody needs."""
+    """Return what each gateway is due for each tier that anybody needs, or what of it is due for
+    organizations that never paid."""
     needs = {tier: _organizations(demands, tier) for tier in TIERS}
     in_use = sum(any(tier in demand.tiers for demand in demands.values()) for tier in URGENT)
     due = divide(
@@ -91,7 +93,8 @@ def due_by_tier(
         reserved_slots(in_use, policy.reserved_share, slots, slots),
     )
     return {
-        tier: _by_organization(given, demands, tier, needs[tier]) for tier, given in due.items()
+        tier: _by_organization(given, demands, tier, needs[tier], of_all=of_all)
+        for tier, given in due.items()
     }
 
 
@@ -186,16 +189,46 @@ def _organizations(demands: Demands, tier: Tier) -> dict[str, tuple[int, int]]:
 
 
 def _by_organization(
-    slots: float, demands: Demands, tier: Tier, needs: Mapping[str, tuple[int, int]]
+    slots: float,
+    demands: Demands,
+    tier: Tier,
+    needs: Mapping[str, tuple[int, int]],
+    *,
+    of_all: bool,
 ) -> dict[str, float]:
     """Return what each gateway is due for one tier."""
-    given = fill(slots, needs)
+    never_paid = _never_paid(demands, tier)
+    tenants, shared = dict[str, tuple[int, int]](), dict[str, tuple[int, int]]()
+    for organization, each in needs.items():
+        (shared if organization in never_paid else tenants)[organization] = each
+    tenants[NEVER_PAID] = 1, sum(need for _, need in shared.values())
+    given = fill(slots, tenants)
+    given |= fill(given.pop(NEVER_PAID), shared)
     due = dict.fromkeys(demands, 0.0)
     for gateway, demand in demands.items():
         for organization, own in demand.tiers.get(tier, {}).items():
-            if need := _need(own):
+            if (need := _need(own)) and (of_all or organization in shared):
                 due[gateway] += given[organization] * need / needs[organization][1]
     return due
+
+
+def _never_paid(demands: Demands, tier: Tier) -> set[str]:
+    return {
+        organization
+        for demand in demands.values()
+        for organization, own in demand.tiers.get(tier, {}).items()
+        if not own.is_paying
+    }
+
+
+def never_paid_parts(slots: int, demands: Demands, policy: TierPolicy = USUAL) -> dict[str, float]:
+    """Return which part of the slots of all organizations that never paid each gateway is due."""
+    if not any(_never_paid(demands, tier) for tier in TIERS):
+        return {}
+    by_tier = due_by_tier(slots, demands, policy, of_all=False).values()
+    due = {gateway: sum(own[gateway] for own in by_tier) for gateway in demands}
+    total = sum(due.values())
+    return {gateway: own / total for gateway, own in due.items() if own}
 
 
 def _rounded(slots: int, due: Mapping[str, float], before: Mapping[str, int]) -> dict[str, int]:
@@ -293,6 +326,8 @@ class SlotDivision:
     quota: dict[str, int] = field(default_factory=dict)
     shares: Shares = field(default_factory=dict)
     by_tier: TierDues = field(default_factory=dict)
+    never_paid: Mapping[str, float] = field(default_factory=dict)
+    """Which part of the slots of all organizations that never paid each gateway is due."""
 
 
 class SlotAllocator:
@@ -383,9 +418,13 @@ class SlotAllocator:
                         gateway.may_exceed.add(replica_id)
                         gateway.turn_at[replica_id] = now
                     may_exceed.append(replica_id)
-            if found := organization_parts(self._demands(deployment_id), report.gateway_id):
+            division = self._divisions[deployment_id]
+            found = organization_parts(self._demands(deployment_id), report.gateway_id)
+            if (part := division.never_paid.get(report.gateway_id, 1.0)) < 1.0:
+                found[NEVER_PAID] = part
+            if found:
                 parts[deployment_id] = found
-            by_tier = self._divisions[deployment_id].by_tier
+            by_tier = division.by_tier
             if kept := tier_parts(by_tier, report.gateway_id, demand):
                 tiers[deployment_id] = kept
         return SlotSharesReply(
@@ -428,7 +467,8 @@ class SlotAllocator:
         by_tier = due_by_tier(total, demands, policy)
         self.epoch += shares != last.shares
         self._divisions[deployment_id] = SlotDivision(
-            now, frozenset(demands), dict(slots), quota, shares, by_tier
+            *(now, frozenset(demands), dict(slots), quota, shares, by_tier),
+            never_paid_parts(total, demands, policy),
         )
         return shares
 

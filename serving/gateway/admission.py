@@ -268,6 +268,7 @@ def slot_request_of(
     return SlotRequest(
         organization_id=principal.organization_id,
         weight=principal.organization.weight,
+        is_paying=principal.organization.is_paying,
         tier=inference.tier,
         feature=engine_request.feature,
         sequences=inference.sequences,

@@ -90,7 +90,8 @@ class GatewayApp:
         try:
             http.check_headers()
             self._watch_for_proxy(http)
-            cors.open_response(http, response, self._directory)
+            if http.has_origin:
+                cors.open_response(http, response, self._directory)
             await self._route(http, response, envelope)
         except ApiError as error:
             await self._send_error(http, response, envelope, error)
@@ -131,8 +132,9 @@ class GatewayApp:
     ) -> None:
         inference = self.inference
         principal = inference.authenticate(http, response)
-        _, request = await inference.read(http, response, principal, dialect)
-        rate = await inference.rate_limits.reserve(response, principal, request, makes=False)
+        plan = inference.rate_limits.plan_of(principal)
+        _, request = await inference.read(http, response, principal, dialect, plan=plan)
+        rate = await inference.reserve_rate(response, principal, request, plan=plan, makes=False)
         try:
             if http.has_header(RAW_HEADER):
                 # Counting twice changes nothing: a key is right, and there is nothing to keep.

@@ -60,7 +60,7 @@ class GatewayServices:
 
 
 class AttemptContext(msgspec.Struct, frozen=True):
-    """What every attempt at one request works with; `observe_gap` hears the time between chunks.
+    """What every attempt at one request works with; `observe_gaps` hears the times between chunks.
     `trace` is there where spans are exported, `traceparent` what the engine is told else."""
 
     client: ReplicaClient
@@ -69,7 +69,7 @@ class AttemptContext(msgspec.Struct, frozen=True):
     cancel_scope: CancelScope
     inference: InferenceRequest
     admission: Admission
-    observe_gap: Callable[[float], None]
+    observe_gaps: Callable[[list[float]], None]
     trace: RequestTrace | None = None
     traceparent: str | None = None
 
@@ -102,7 +102,7 @@ class AttemptRunner:
             self.cancel_scope,
             inference,
             admission,
-            services.metrics.variants[inference.model.variant_id].gap.observe,
+            services.metrics.variants[inference.model.variant_id].gap.observe_all,
             trace,
             traceparent,
         )
@@ -395,7 +395,7 @@ class ReplicaAttempt:
             render_offload=context.render_offload,
             inline_bytes_max=context.inference.inline_bytes_max,
             gap_seconds=gap_seconds,
-            observe_gap=context.observe_gap,
+            observe_gaps=context.observe_gaps,
         )
 
     def _first_token(self, on_first_token: Heard) -> None:

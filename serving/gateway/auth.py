@@ -6,7 +6,7 @@ import hashlib
 import hmac
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import ip_network
 
@@ -133,14 +133,12 @@ class Principal:
     networks: tuple[Network, ...] | None
     cache_salt: str
     budget_ids: tuple[str, ...]
+    organization_id: str = field(init=False)
+    is_suspended: bool = field(init=False)
 
-    @property
-    def organization_id(self) -> str:
-        return self.organization.organization_id
-
-    @property
-    def is_suspended(self) -> bool:
-        return self.organization.status != "active"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "organization_id", self.organization.organization_id)
+        object.__setattr__(self, "is_suspended", self.organization.status != "active")
 
 
 class ApiRequest(HttpRequest):
@@ -180,9 +178,13 @@ class Authenticator:
         return self._make(digest) if made is None else made
 
     def authenticate(
-        self, authorization: str, client: Callable[[], Address | None], now: datetime
+        self,
+        authorization: str,
+        client: Callable[[], Address | None],
+        now: Callable[[], datetime],
     ) -> Principal:
-        """Return whose key it is; `client` is asked where the key is bound to networks.
+        """Return whose key it is; `client` is asked where the key is bound to networks, and `now`
+        where it expires.
 
         Raises Unauthorized, or ServiceUnavailable while keys are unknown.
         """
@@ -195,7 +197,7 @@ class Authenticator:
         if principal is None and not self.is_complete:
             message = "This gateway is starting. Please try again."
             raise ServiceUnavailable(message, code="server_is_overloaded")
-        if principal is None or _is_expired(principal, now) or not _may_call(principal, client):
+        if principal is None or not _is_valid(principal, client, now):
             raise Unauthorized
         return principal
 
@@ -295,10 +297,11 @@ def may_use(principal: Principal, *names: str) -> bool:
     return allowed is None or any(name in allowed for name in names)
 
 
-def _is_expired(principal: Principal, now: datetime) -> bool:
+def _is_valid(
+    principal: Principal, client: Callable[[], Address | None], now: Callable[[], datetime]
+) -> bool:
+    """Tell whether a key has not expired, and is used from where it may be."""
     expires_at = principal.key.expires_at
-    return expires_at is not None and now >= expires_at
-
-
-def _may_call(principal: Principal, client: Callable[[], Address | None]) -> bool:
+    if expires_at is not None and now() >= expires_at:
+        return False
     return principal.networks is None or is_in(client(), principal.networks)

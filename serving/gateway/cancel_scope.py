@@ -29,19 +29,16 @@ class CancelScope:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
-        self._reason: Reason | None = None
+        self.reason: Reason | None = None
+        """Why the work was cut short, if it was."""
         self.is_detached = False
         """Whether the work goes on for nobody, to learn what it took."""
         self._end_at = self._loop.time() + total_seconds
         self._end_reason: Reason = "total"
-        self._next_at = self._end_at
-        self._next_reason: Reason = "total"
+        self.deadline_at = self._end_at
+        """Who sets it later, for the same reason, costs an assignment."""
+        self._deadline_reason: Reason = "total"
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def reason(self) -> Reason | None:
-        """Why the work was cut short, if it was."""
-        return self._reason
 
     def client_gone(self) -> None:
         """Say that nobody listens any more."""
@@ -62,17 +59,17 @@ class CancelScope:
 
     def set_deadline(self, reason: Reason, seconds: float) -> None:
         """Interrupt with `reason` unless something else is expected within `seconds`."""
-        self._next_at, self._next_reason = self._loop.time() + seconds, reason
-        if self._timer is not None and self._next_at < self._timer.when():
+        self.deadline_at, self._deadline_reason = self._loop.time() + seconds, reason
+        if self._timer is not None and self.deadline_at < self._timer.when():
             self._arm()
 
     def clear_deadline(self) -> None:
         """Wait as long as all may take."""
-        self._next_at, self._next_reason = self._end_at, self._end_reason
+        self.deadline_at, self._deadline_reason = self._end_at, self._end_reason
 
     def __enter__(self) -> "CancelScope":
-        if self._reason is not None:
-            raise RequestCancelled(self._reason)
+        if self.reason is not None:
+            raise RequestCancelled(self.reason)
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("only a task can be interrupted")
@@ -90,31 +87,31 @@ class CancelScope:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._reason is None or task is None:
+        if self.reason is None or task is None:
             return
         # As asyncio.timeout does: the cancellation is ours unless somebody else asked too.
         ours = kind is None or issubclass(kind, asyncio.CancelledError | Exception)
         if task.uncancel() <= self._cancelling and ours:
-            raise RequestCancelled(self._reason) from None
+            raise RequestCancelled(self.reason) from None
 
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        look_at = min(self._next_at, self._end_at, self._loop.time() + LOOK_SECONDS)
+        look_at = min(self.deadline_at, self._end_at, self._loop.time() + LOOK_SECONDS)
         self._timer = self._loop.call_at(look_at, self._look)
 
     def _look(self) -> None:
         now = self._loop.time()
         if now >= self._end_at:
             self._fire(self._end_reason)
-        elif now >= self._next_at:
-            self._fire(self._next_reason)
+        elif now >= self.deadline_at:
+            self._fire(self._deadline_reason)
         else:
             self._arm()
 
     def _fire(self, reason: Reason) -> None:
-        if self._reason is not None:
+        if self.reason is not None:
             return
-        self._reason = reason
+        self.reason = reason
         if self._task is not None:
             self._task.cancel()

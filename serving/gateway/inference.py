@@ -34,10 +34,11 @@ from serving.gateway.http.response import HttpResponse
 from serving.gateway.http.write_buffer import ClientTooSlow
 from serving.gateway.idempotency.execution import IdempotentExecution
 from serving.gateway.idempotency.guard import RAW_HEADER, IdempotencyGuard
-from serving.gateway.parse_offload import ParseOffload, body_bytes_max
+from serving.gateway.parse_offload import SMALL_BODY_BYTES, ParseOffload, body_bytes_max
 from serving.gateway.rate_limits import RateLimitEnforcer
 from serving.gateway.relay import Relay
 from serving.limits.limiter import RateReservation
+from serving.limits.plans import RateLimitPlan
 from serving.telemetry import Attributes, RequestTrace, RequestTracing, valid_traceparent
 from serving.usage.journal_writer import JournalUnavailable
 from serving.usage.meter import MeterRecord, make_event, price_of
@@ -86,8 +87,9 @@ class InferenceHandler:
     ) -> None:
         """Answer one request. Raises ApiError or ClientDisconnected."""
         principal = self.authenticate(http, response)  # 401, 403
-        body, inference = await self.read(http, response, principal, dialect)  # 400, 404, 413, 429
-        rate = await self.rate_limits.reserve(response, principal, inference)  # 429
+        plan = self.rate_limits.plan_of(principal)
+        body, inference = await self.read(http, response, principal, dialect, plan=plan)  # 4xx
+        rate = await self.reserve_rate(response, principal, inference, plan=plan)  # 429
         try:
             serve = partial(self.serve, http, response, principal, inference, rate=rate)
             if http.has_header(RAW_HEADER):
@@ -102,15 +104,22 @@ class InferenceHandler:
         """Return whose key it is. Raises Unauthorized, Forbidden, OrganizationSuspended, or
         ServiceUnavailable while keys are unknown."""
         principal = self.directory.authenticator.authenticate(
-            http.authorization, lambda: http.client_address(self.trusted_proxies), self.now()
+            http.authorization, lambda: http.client_address(self.trusted_proxies), self.now
         )
         http.principal = principal
         check_permitted(principal)
-        cors.check_origin(http, response, principal.project.allowed_origins)
+        if http.has_origin:
+            cors.check_origin(http, response, principal.project.allowed_origins)
         return principal
 
     async def read(
-        self, http: ApiRequest, response: HttpResponse, principal: Principal, dialect: Dialect
+        self,
+        http: ApiRequest,
+        response: HttpResponse,
+        principal: Principal,
+        dialect: Dialect,
+        *,
+        plan: RateLimitPlan | None,
     ) -> tuple[list[bytes], InferenceRequest]:
         """Return the body and the request that it is. A body that is none counts as a request too.
 
@@ -122,7 +131,8 @@ class InferenceHandler:
             http.variant_id = model.variant_id
             return model
 
-        self.rate_limits.check(response, dialect, principal)
+        if plan is not None:
+            self.rate_limits.check(response, dialect, plan)
         try:
             organization = principal.organization
             body = await http.read_body(
@@ -130,13 +140,31 @@ class InferenceHandler:
                 self.body_memory.hold(organization.organization_id, organization.weight),
                 first_seconds=self.body_begins_seconds,
             )
-            inference = await self.parse_offload.parse(
-                dialect, body, principal.organization_id, find
-            )
+            if (size := sum(map(len, body))) <= SMALL_BODY_BYTES:
+                request = dialect.decode(body[0] if len(body) == 1 else b"".join(body))
+                return body, dialect.inference(request, body_bytes=size, model=find(request.model))
+            parse = self.parse_offload.parse
+            return body, await parse(dialect, body, principal.organization_id, find)
         except Exception:
-            self.rate_limits.count(principal)
+            if plan is not None:
+                self.rate_limits.count(plan)
             raise
-        return body, inference
+
+    async def reserve_rate(
+        self,
+        response: HttpResponse,
+        principal: Principal,
+        inference: InferenceRequest,
+        *,
+        plan: RateLimitPlan | None,
+        makes: bool = True,
+    ) -> RateReservation | None:
+        """Take a request of the caller's limits; None where nothing limits it. Raises
+        RateLimited."""
+        if plan is None:
+            return None
+        key_id = principal.key.key_id
+        return await self.rate_limits.reserve(response, plan, key_id, inference, makes=makes)
 
     async def serve(
         self,
@@ -150,8 +178,11 @@ class InferenceHandler:
     ) -> None:
         """Admit the request, have replicas answer it, and settle what it took. Raises ApiError."""
         self.services.retries.note_request(principal.organization_id)
-        traceparent = valid_traceparent(http.header(b"traceparent"))
-        trace = self._begin_trace(response, inference, traceparent)
+        told = http.header(b"traceparent")
+        traceparent = valid_traceparent(told) if told else None
+        trace = None
+        if self.tracing.is_exporting:
+            trace = self._begin_trace(response, inference, traceparent)
         attempts: AttemptRunner | None = None
         error: str | None = "internal"
         try:
@@ -294,9 +325,7 @@ class InferenceHandler:
 
     def _begin_trace(
         self, response: HttpResponse, inference: InferenceRequest, traceparent: str | None
-    ) -> RequestTrace | None:
-        if not self.tracing.is_exporting:
-            return None
+    ) -> RequestTrace:
         operation = OPERATION_NAMES[inference.engine_request.operation]
         return self.tracing.begin(
             f"{operation} {inference.model.public_id}",

@@ -91,6 +91,13 @@ class Histogram:
         self._counts[bisect_left(self._bounds, seconds)] += 1
         self._sum += seconds
 
+    def observe_all(self, seconds: list[float]) -> None:
+        """Count several durations."""
+        bounds, counts = self._bounds, self._counts
+        for each in seconds:
+            counts[bisect_left(bounds, each)] += 1
+        self._sum += sum(seconds)
+
     def samples(self, name: str, labels: Mapping[str, str]) -> list[Sample]:
         """Return what was counted, all of one moment."""
         counts = list(accumulate(self._counts))

@@ -35,8 +35,9 @@ class ModelsHandler:
             self._inference.authenticate(http, response),
             self._inference.rate_limits,
         )
-        rate_limits.check(response, envelope, principal)
-        rate_limits.count(principal)
+        if (plan := rate_limits.plan_of(principal)) is not None:
+            rate_limits.check(response, envelope, plan)
+            rate_limits.count(plan)
         return principal
 
 

@@ -61,8 +61,8 @@ Reply = ParseModelName | InferenceRequest | ParseFailure
 
 
 HERE_BYTES_MAX = 32 * 1024
-SCHEMAS_HERE_BYTES_MAX = 2 * 1024
-"""Of a body that brings schemas."""
+SMALL_BODY_BYTES = 2 * 1024
+"""Up to here a body is read at once whatever it brings, schemas too."""
 
 TOKEN_BYTES = 16
 """That a token of a prompt may take in a body: a text's rarely take six, a token id seven."""
@@ -112,7 +112,7 @@ class ParseOffload:
         size = sum(map(len, body))
         if size <= HERE_BYTES_MAX:
             request = dialect.decode(body[0] if len(body) == 1 else b"".join(body))
-            if size <= SCHEMAS_HERE_BYTES_MAX or not dialect.has_schemas(request):
+            if size <= SMALL_BODY_BYTES or not dialect.has_schemas(request):
                 return _here(dialect, request, size, find)
         try:
             async with self.bench.process(organization_id) as process:

@@ -29,45 +29,43 @@ class RateLimitEnforcer:
         self._plans = plans
         self._now = now
 
-    def check(self, response: HttpResponse, envelope: Envelope, principal: Principal) -> None:
-        """Refuse at once who has no request left; else have the reply tell how limits stand.
+    def plan_of(self, principal: Principal) -> RateLimitPlan | None:
+        """Return what limits a caller; None where nothing does."""
+        return self._plans.plan(principal.key, principal.project, principal.organization)
+
+    def check(self, response: HttpResponse, envelope: Envelope, plan: RateLimitPlan) -> None:
+        """Refuse at once who has no request left; else have the answer tell how limits stand.
 
         Raises RateLimited.
         """
-        plan = self._plan(principal)
-        if plan is None:
-            return
         self._tell(response, envelope, lambda: self._limiter.known(plan))
         try:
             self._limiter.check_early(plan)
         except RateLimitExceeded as exceeded:
             raise self._refused(response, envelope, exceeded) from None
 
-    def count(self, principal: Principal) -> None:
+    def count(self, plan: RateLimitPlan) -> None:
         """Take a request that asks for nothing that could be reserved; nobody waits for it."""
-        plan = self._plan(principal)
-        if plan is not None:
-            self._limiter.count(plan)
+        self._limiter.count(plan)
 
     async def reserve(
         self,
         response: HttpResponse,
-        principal: Principal,
+        plan: RateLimitPlan,
+        key_id: str,
         inference: InferenceRequest,
         *,
         makes: bool = True,
     ) -> RateReservation | None:
         """Take a request, a place and what a request is expected to take of tokens, unless it
         `makes` nothing; None where nothing limits it. Raises RateLimited."""
-        plan, envelope = self._plan(principal), inference.dialect
-        if plan is None:
-            return None
+        envelope = inference.dialect
         size = (
             RequestSize(inference.body_bytes, inference.output_tokens_max)
             if makes
             else NOTHING_MADE
         )
-        key_id, model_id = principal.key.key_id, inference.model.model_id
+        model_id = inference.model.model_id
         try:
             reserved = await self._limiter.reserve(plan, key_id, model_id, size)
         except RateLimitExceeded as exceeded:
@@ -76,9 +74,6 @@ class RateLimitEnforcer:
             standings = reserved.standings
             self._tell(response, envelope, lambda: standings)
         return reserved
-
-    def _plan(self, principal: Principal) -> RateLimitPlan | None:
-        return self._plans.plan(principal.key, principal.project, principal.organization)
 
     def _tell(
         self,

@@ -48,6 +48,8 @@ class DisconnectDrain:
             del self._counts[organization_id]
 
 
+COUNT_SECONDS = 1.0
+"""How long the times between chunks may wait to be counted."""
 LONG_BYTES = 1024 * 1024
 """Of an answer whose end is made beside the loop: joining so much takes milliseconds."""
 
@@ -66,7 +68,7 @@ class Relay:
         render_offload: RenderOffload,
         inline_bytes_max: int,
         gap_seconds: float,
-        observe_gap: Callable[[float], None],
+        observe_gaps: Callable[[list[float]], None],
     ) -> None:
         self.first_token_at: float | None = None
         self.final_bytes = b""
@@ -81,8 +83,10 @@ class Relay:
         self._finished: RenderedBody | None = None
         """Of a long answer that is told whole."""
         self._gap_seconds = gap_seconds
-        self._observe_gap = observe_gap
-        self._last_at = 0.0
+        self._observe_gaps = observe_gaps
+        self._gaps: list[float] = []
+        """Seconds between chunks, not yet counted."""
+        self._last_at = self._counted_at = 0.0
 
     @property
     def has_usage(self) -> bool:
@@ -105,32 +109,39 @@ class Relay:
         another answer begins meanwhile. Raises EngineError or ClientStalled."""
         reading, unread, size = self._reading, b"", 0
         at_once, here, rest = reading.piece_bytes, self._inline_bytes_max, list[bytes]()
+        scope, now = self._cancel_scope, asyncio.get_running_loop().time
+        is_started = False
         try:
             while unread := await answer.read():
                 size += len(unread)
                 if reading.is_whole and size > self._inline_bytes_max:
+                    _check_size(size)
                     unread, beyond = unread[:here], unread[here:]
                     rest.append(beyond)
-                    if size > ANSWER_BYTES_MAX:
-                        raise InvalidEngineResponse("the answer is larger than 64 MB")
                 here -= len(unread)
                 while unread:
                     piece, unread = unread[:at_once], unread[at_once:]
                     if events := reading.feed(piece):
-                        now = time.perf_counter()
+                        at = time.perf_counter()
                         if self.first_token_at is None:
-                            self.first_token_at = now
+                            self.first_token_at = at
                             on_first_token()
-                        self._pass_on(events, now)
+                        self._pass_on(events, at)
                     # Where that ended our own task the cancellation is to be met here: before
                     # Python 3.13 one that is taken back unmet strikes at whatever is awaited next.
-                    if unread or self._cancel_scope.reason is not None:
+                    if unread or scope.reason is not None:
                         await asyncio.sleep(0)
-                self._cancel_scope.set_deadline("gap", self._gap_seconds)
+                if is_started:
+                    scope.deadline_at = now() + self._gap_seconds
+                else:
+                    is_started = True
+                    scope.set_deadline("gap", self._gap_seconds)
         except asyncio.CancelledError:
             # What had arrived was generated: it is metered though nobody will see it.
             reading.feed(unread + answer.read_nowait())
             raise
+        finally:
+            self._observe_gaps(self._gaps)
         if rest or size > LONG_BYTES:
             with self._render_offload.without_slots(self._organization_id, size, on_last_byte):
                 await self._end_long(rest, size)
@@ -154,7 +165,7 @@ class Relay:
         """Have the end of a long answer made elsewhere; where that cannot be, read it here, and
         return that its end is yet to be made. Raises InvalidEngineResponse."""
         self._cancel_scope.clear_deadline()
-        inference = asyncio.ensure_future(
+        finishing = asyncio.ensure_future(
             self._render_offload.finish(
                 self._organization_id,
                 self._reading,
@@ -163,10 +174,10 @@ class Relay:
             )
         )
         try:
-            self._finished = await asyncio.shield(inference)
+            self._finished = await asyncio.shield(finishing)
         except asyncio.CancelledError:
             # What it took is known soon, and paid for whoever leaves.
-            self._finished = await inference
+            self._finished = await finishing
             raise
         if self._finished is not None:
             self.final_bytes = self._finished.body
@@ -182,7 +193,7 @@ class Relay:
                 self._pass_on(events, time.perf_counter())
                 await asyncio.sleep(0)
 
-    def _pass_on(self, events: list[EngineEvent], now: float) -> None:
+    def _pass_on(self, events: list[EngineEvent], at: float) -> None:
         if self._cancel_scope.is_detached:
             if self.has_usage:
                 self._cancel_scope.client_gone()
@@ -190,10 +201,21 @@ class Relay:
         data = self._rendering.render(events)
         if not data:
             return
-        if self._response.has_started:
-            self._observe_gap(now - self._last_at)
+        response = self._response
+        if response.status is not None:
+            self._gaps.append(at - self._last_at)
+            if at - self._counted_at > COUNT_SECONDS:
+                self._observe_gaps(self._gaps)
+                self._gaps.clear()
+                self._counted_at = at
         else:
-            self._response.error_event = self._rendering.error_event
-            self._response.start(200, self.headers)
-        self._last_at = now
-        self._response.write(data)
+            response.error_event = self._rendering.error_event
+            response.start(200, self.headers)
+            self._counted_at = at
+        self._last_at = at
+        response.write(data)
+
+
+def _check_size(size: int) -> None:
+    if size > ANSWER_BYTES_MAX:
+        raise InvalidEngineResponse("the answer is larger than 64 MB")

@@ -8,6 +8,7 @@ last share.
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from itertools import chain, islice
 
 import aiohttp
 import structlog
@@ -175,11 +176,11 @@ def demand_of(pool: Pool) -> DeploymentDemand:
 
 
 def _organizations(line: TierQueue[Waiter]) -> dict[str, OrganizationDemand]:
-    found = {}
-    for member in line.busy():
-        found[member.organization_id] = OrganizationDemand(
-            member.weight, member.running, member.waiting
-        )
-        if len(found) == ORGANIZATIONS_MAX:
-            break
-    return found
+    """Return what organizations have to do, those that pay first: of more they stand for all."""
+    tenants = list(line.busy())
+    paying = ((one, True) for one in tenants if one.within is None)
+    never_paid = ((one, False) for all_ in tenants if all_.within for one in all_.within.busy())
+    return {
+        one.tenant_id: OrganizationDemand(one.weight, one.running, one.waiting, is_paying)
+        for one, is_paying in islice(chain(paying, never_paid), ORGANIZATIONS_MAX)
+    }

@@ -37,24 +37,24 @@ class PoisonRequestDetector:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._held: dict[RequestFingerprint, PoisonRecord] = {}
+        self.held: dict[RequestFingerprint, PoisonRecord] = {}
 
     def quarantined_seconds(self, fingerprint: RequestFingerprint) -> float:
         """Return for how much longer such requests are refused; 0 when they are not."""
-        held = self._held.get(fingerprint)
+        held = self.held.get(fingerprint)
         return 0.0 if held is None else max(0.0, held.until - self._clock())
 
     def is_suspected(self, fingerprint: RequestFingerprint) -> bool:
         """Tell whether anything is held against such requests."""
-        return fingerprint in self._held
+        return fingerprint in self.held
 
     def note_incident(self, fingerprint: RequestFingerprint, replica_id: str) -> None:
         """A replica broke under such a request."""
         now = self._clock()
-        held = self._held.get(fingerprint)
+        held = self.held.get(fingerprint)
         if held is None or now - held.last_at > FORGET_SECONDS:
             self._make_room()
-            held = self._held[fingerprint] = PoisonRecord()
+            held = self.held[fingerprint] = PoisonRecord()
         held.incidents += 1
         held.last_at = now
         held.replica_ids.add(replica_id)
@@ -69,17 +69,17 @@ class PoisonRequestDetector:
         That others of its kind are answered says nothing: who breaks engines sends sound requests
         too.
         """
-        self._held.pop(fingerprint, None)
+        self.held.pop(fingerprint, None)
 
     def forget_replica(self, replica_id: str) -> None:
         """A replica is gone: what broke it alone is refused no longer, until it breaks another."""
-        for held in self._held.values():
+        for held in self.held.values():
             if held.replica_ids == {replica_id}:
                 held.until = 0.0
 
     def _make_room(self) -> None:
-        while len(self._held) >= FINGERPRINTS_MAX:
-            del self._held[next(iter(self._held))]
+        while len(self.held) >= FINGERPRINTS_MAX:
+            del self.held[next(iter(self.held))]
 
 
 class ReplicaHealth:
@@ -91,6 +91,8 @@ class ReplicaHealth:
     def __init__(self, clock: Callable[[], float], on_sound: Callable[[], None]) -> None:
         self.hedging = HedgePolicy(clock)
         self._suspicions = PoisonRequestDetector(clock)
+        self.suspects = self._suspicions.held
+        """Whatever is held against requests, most of the time nothing."""
         self._outliers = OutlierDetector(clock)
         self._replicas: Mapping[str, Replica] = {}
         self._clock = clock

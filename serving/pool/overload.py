@@ -6,7 +6,8 @@ than its guaranteed share is let in beyond that: nothing that other tiers hold r
 requests. So a gateway holds less than twice its bound, whatever comes. Capacity that
 organizations share is divided by dynamic thresholds, as switches divide their buffers (Choudhury
 and Hahne, 1998): each may hold as much as it leaves free, times its weight. Alone it has half,
-and the more others hold, the earlier it is refused.
+and the more others hold, the earlier it is refused. All organizations that never paid hold together
+what one may, and each of them as much as they leave of that.
 """
 
 from collections.abc import Mapping
@@ -60,6 +61,10 @@ class LoadShedder:
         self._rooms: dict[Tier, SharedCapacity] = {
             tier: SharedCapacity(tokens_max) for tier in TIERS
         }
+        self._never_paid: dict[Tier, SharedCapacity] = {
+            tier: SharedCapacity(tokens_max) for tier in TIERS
+        }
+        """Of the tokens in `_rooms`: who may hold how much of what they may hold together."""
         self._levels: tuple[LoadShedder, ...] = (self, *(within._levels if within else ()))
 
     def fits(self, request: SlotRequest, guarantee: float) -> bool:
@@ -70,7 +75,11 @@ class LoadShedder:
             left = max(most * part - level.tokens, most * guarantee - room.held)
             # Where all organizations of a tier leave half of it, so does each.
             is_easy = room.held + 2 * size <= left
-            if not (is_easy or room.fits(request.organization_id, request.weight, size, left)):
+            if not request.is_paying:
+                shared = level._never_paid[request.tier]
+                if not shared.fits(request.organization_id, 1, size, left - shared.held):
+                    return False
+            elif not (is_easy or room.fits(request.organization_id, request.weight, size, left)):
                 return False
         return True
 
@@ -83,9 +92,12 @@ class LoadShedder:
         self._add(request, -request.input_tokens)
 
     def _add(self, request: SlotRequest, tokens: int) -> None:
+        tenant_id = request.tenant_id
         for level in self._levels:
             level.tokens += tokens
-            level._rooms[request.tier].add(request.organization_id, tokens)
+            level._rooms[request.tier].add(tenant_id, tokens)
+            if not request.is_paying:
+                level._never_paid[request.tier].add(request.organization_id, tokens)
 
 
 MEMORY_SECONDS = 30.0

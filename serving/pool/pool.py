@@ -156,14 +156,16 @@ class Pool(ReplicaSet):
         """Take a place on the chosen replica: here if there is one, else the first that there is,
         here or `elsewhere`; a pool whose sound replicas are all to `excluded` is none of them where
         another has others. Return the pool that has it too. Raises PoolError."""
-        if seconds := self.health.quarantined_seconds(request):
+        if self.health.suspects and (seconds := self.health.quarantined_seconds(request)):
             raise RequestQuarantined(seconds)
         self._used_at[request.tier] = self._clock()
         if request.tier == "priority" and not excluded:
             self.health.hedging.budget.note_request()
         if not self._has_tokens_for(request):
             raise self.queue.pressed(request)
-        pools = [self, *(pool for pool in elsewhere if pool.trusts(request))]
+        pools = [self]
+        if elsewhere:
+            pools += [pool for pool in elsewhere if pool.trusts(request)]
         if excluded:
             pools = [pool for pool in pools if pool.has_other(excluded)] or pools
         for pool in pools:
@@ -369,14 +371,17 @@ class Slot:
 
     def token_received(self) -> None:
         """A token came."""
-        self.pool.health.note_success(self.replica)
+        if self.replica.consecutive_failures:
+            self.pool.health.note_success(self.replica)
         if self._first_at is None:
             self.unanswered.answered()
             self._first_at = self.service.vacated_at or self.pool.now
-            self._grant = self.pool.note_read(self._grant)
-            self.pool.health.note_first(
-                self.replica, self.request, self._first_at - self.service.began_at
-            )
+            if self._grant.prefill_backlog:
+                self._grant = self.pool.note_read(self._grant)
+            if len(self.pool.ready) > 1:  # of one alone there is nobody to compare it with
+                self.pool.health.note_first(
+                    self.replica, self.request, self._first_at - self.service.began_at
+                )
 
     def hedge_lost(self) -> None:
         """Another replica was faster: its organization pays no turn for it. One that was late says
@@ -412,7 +417,8 @@ class Slot:
             # Of several choices some may have ended long ago.
             if each > 0.0 and self.request.sequences == 1:
                 self.pool.queue.slot_second.note_pace(1.0 / each)
-        self.pool.health.note_times(self.replica, tokens, first, each)
+        if len(self.pool.ready) > 1 or self.replica.slow_until:
+            self.pool.health.note_times(self.replica, tokens, first, each)
 
 
 async def wait_before(

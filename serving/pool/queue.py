@@ -13,12 +13,18 @@ from serving.contract.units import TIERS, Tier
 from serving.engine.events import NO_TOKENS, TokenUsage
 from serving.pool.overload import TierLoad, WaitPredictor
 from serving.pool.replicas import Replica
-from serving.pool.slot_request import Cause, PoolError, PoolOverloaded, SlotRequest, TenantQueueFull
+from serving.pool.slot_request import (
+    Cause,
+    PoolError,
+    PoolOverloaded,
+    SlotRequest,
+    SlotSecondCost,
+    TenantQueueFull,
+)
 from serving.pool.tier_queue import (
     CHARGE_SECONDS,
     QueueLimits,
     ServiceCharge,
-    SlotSecondCost,
     TierQueue,
 )
 

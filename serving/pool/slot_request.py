@@ -1,4 +1,5 @@
-"""What a request asks of a pool: whose it is, how urgent, and about how much; and why it gets none.
+"""What a request asks of a pool: whose it is, how urgent, about how much, and what that costs; and
+why it gets none.
 
 PoolError
 ├── NoReadyReplica       no replica of the deployment is ready; in `seconds` one should be, if any
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from serving.contract.price import MeterPrices
+from serving.contract.slot_shares import NEVER_PAID
 from serving.contract.units import Tier
 from serving.engine.events import TokenUsage
 from serving.pool.prefix_history import Blocks
@@ -103,6 +105,46 @@ class TokenWeights:
 USUAL = TokenWeights()
 
 
+HALF_LIFE_SECONDS = 60.0
+"""After which an ended request counts half in the mean cost of a slot-second."""
+KEPT_MIN = 1e-6
+RECENT_PACE = 0.05
+"""How much the latest answer counts in the pace of a sequence."""
+
+
+class SlotSecondCost:
+    """What a second of a slot costs in a pool: the mean of the requests that ended of late, by
+    their slot-seconds, and no less than the output that a sequence makes in it. Organizations that
+    hold slots and make little lower the mean; the pace of a sequence is the engine's."""
+
+    def __init__(self) -> None:
+        self.mean = 0.0
+        """In uncached input tokens."""
+        self._cost = 0.0
+        self._slot_seconds = 0.0
+        self._at = 0.0
+        self.pace = 0.0
+        """Of one sequence, in output tokens a second."""
+
+    def at(self, rates: TokenWeights) -> float:
+        """Return it in uncached input tokens; 0 before anything ended."""
+        return max(self.mean, rates.output * self.pace)
+
+    def note(self, cost: float, slot_seconds: float, now: float) -> None:
+        """Take in what the tokens of a request cost that ended."""
+        if slot_seconds <= 0.0:
+            return
+        kept = max(KEPT_MIN, 0.5 ** (max(0.0, now - self._at) / HALF_LIFE_SECONDS))
+        self._cost = kept * self._cost + cost
+        self._slot_seconds = kept * self._slot_seconds + slot_seconds
+        self._at, self.mean = now, self._cost / self._slot_seconds
+
+    def note_pace(self, tokens_a_second: float) -> None:
+        """Take in how fast an answer of one sequence was made."""
+        known = self.pace
+        self.pace += (RECENT_PACE if known else 1.0) * (tokens_a_second - known)
+
+
 @dataclass(frozen=True, slots=True)
 class SlotRequest:
     """`sequences` is the slots it takes: one for each sequence that it has an engine make.
@@ -123,6 +165,13 @@ class SlotRequest:
     rates: TokenWeights = USUAL
     seconds_max: float = 30.0
     blocks: Blocks = ()
+    is_paying: bool = True
+
+    @property
+    def tenant_id(self) -> str:
+        """Whose share of the pool it counts for: its organization's, or that of all organizations
+        which never paid."""
+        return self.organization_id if self.is_paying else NEVER_PAID
 
     @property
     def fingerprint(self) -> RequestFingerprint:

@@ -9,6 +9,9 @@ charged an estimate when it begins, its output by the mean of the organization's
 paper's prediction of lengths), then what it receives beyond that while it runs, a second ahead,
 and is corrected once, at its end.
 
+All organizations that never paid are one tenant, in which they take turns in the same way
+(`Tenant.within`): who signs up fifty of them has one share.
+
 Of two organizations that wait all the time, the service over the weight differs at most by what
 all slots can hold and by what they make between two charges
 (tests/serving/pool/test_service.py).
@@ -17,10 +20,12 @@ all slots can hold and by what they make between two charges
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
+from serving.contract.slot_shares import NEVER_PAID
 from serving.engine.events import TokenUsage
-from serving.pool.slot_request import SlotRequest, TokenWeights
+from serving.pool.slot_request import SlotRequest, SlotSecondCost
 from serving.pool.updatable_heap import UpdatableHeap
 
 RECENT = 0.2
@@ -40,14 +45,17 @@ Waiter = TypeVar("Waiter", bound=Waiting)
 
 @dataclass(slots=True, eq=False)
 class Tenant(Generic[Waiter]):
-    """`counter` is the service received, over the weight; `waiting` and `running` are slots.
+    """An organization, or all that never paid, which take turns `within`.
+
+    `counter` is the service received, over the weight; `waiting` and `running` are slots.
 
     `weight_share` is how much of its weight counts at this gateway: where an organization waits at
     several, all of them together count it once.
     """
 
-    organization_id: str
+    tenant_id: str
     mean_output: float
+    within: "TierQueue[Waiter] | None" = None
     weight: int = 1
     weight_share: float = 1.0
     counter: float = 0.0
@@ -105,6 +113,8 @@ class ServiceCharge:
     vacated_at: float | None = None
     progress: Callable[[], TokenUsage | None] | None = None
     is_settled: bool = False
+    within: "ServiceCharge | None" = None
+    """What its organization was charged among those that never paid."""
 
 
 Likeness = tuple[float, int]
@@ -123,13 +133,13 @@ class TenantCounts:
 
     def note(self, member: Tenant[Any]) -> None:
         """Count an organization as it waits now, and no longer as it did."""
-        before = self._likeness.pop(member.organization_id, None)
+        before = self._likeness.pop(member.tenant_id, None)
         if before is not None:
             self._alike[before] -= 1
             if not self._alike[before]:
                 del self._alike[before]
         if member.waiting:
-            likeness = self._likeness[member.organization_id] = (
+            likeness = self._likeness[member.tenant_id] = (
                 member.effective_weight,
                 member.waiting,
             )
@@ -157,11 +167,6 @@ OUTPUT_TOKENS = 128.0
 CHARGE_SECONDS = 1.0
 """How often what runs is charged, and for how long ahead: else slots that become free in between
 would all go to whoever was charged too little. A sequence makes less than 256 tokens in it."""
-HALF_LIFE_SECONDS = 60.0
-"""After which an ended request counts half in the mean cost of a slot-second."""
-KEPT_MIN = 1e-6
-RECENT_PACE = 0.05
-"""How much the latest answer counts in the pace of a sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,46 +187,19 @@ class QueueLimits:
 BOUNDS = QueueLimits()
 
 
-class SlotSecondCost:
-    """What a second of a slot costs in a pool: the mean of the requests that ended of late, by
-    their slot-seconds, and no less than the output that a sequence makes in it. Organizations that
-    hold slots and make little lower the mean; the pace of a sequence is the engine's."""
-
-    def __init__(self) -> None:
-        self.mean = 0.0
-        """In uncached input tokens."""
-        self._cost = 0.0
-        self._slot_seconds = 0.0
-        self._at = 0.0
-        self.pace = 0.0
-        """Of one sequence, in output tokens a second."""
-
-    def at(self, rates: TokenWeights) -> float:
-        """Return it in uncached input tokens; 0 before anything ended."""
-        return max(self.mean, rates.output * self.pace)
-
-    def note(self, cost: float, slot_seconds: float, now: float) -> None:
-        """Take in what the tokens of a request cost that ended."""
-        if slot_seconds <= 0.0:
-            return
-        kept = max(KEPT_MIN, 0.5 ** (max(0.0, now - self._at) / HALF_LIFE_SECONDS))
-        self._cost = kept * self._cost + cost
-        self._slot_seconds = kept * self._slot_seconds + slot_seconds
-        self._at, self.mean = now, self._cost / self._slot_seconds
-
-    def note_pace(self, tokens_a_second: float) -> None:
-        """Take in how fast an answer of one sequence was made."""
-        known = self.pace
-        self.pace += (RECENT_PACE if known else 1.0) * (tokens_a_second - known)
-
-
 class TierQueue(Generic[Waiter]):
     """Everything is O(log n) in the organizations that wait, leaving too; but for what is
     predicted, which is O(m) in the different numbers of slots that they wait for."""
 
     def __init__(
-        self, bounds: QueueLimits = BOUNDS, slot_second: SlotSecondCost | None = None
+        self,
+        bounds: QueueLimits = BOUNDS,
+        slot_second: SlotSecondCost | None = None,
+        *,
+        is_within: bool = False,
     ) -> None:
+        self._id = attrgetter("organization_id" if is_within else "tenant_id")
+        """Of whose turn a request takes: within a tenant, of its organization's."""
         self.bounds = bounds
         self.slot_second = slot_second or SlotSecondCost()
         self.requests = 0
@@ -248,7 +226,7 @@ class TierQueue(Generic[Waiter]):
         return self.requests
 
     def busy(self) -> Iterator[Tenant[Waiter]]:
-        """Return the organizations that wait here or are served."""
+        """Return the tenants that wait here or are served."""
         return iter(self._busy.values())
 
     def set_weight_shares(self, parts: Mapping[str, float]) -> None:
@@ -258,12 +236,16 @@ class TierQueue(Generic[Waiter]):
                 member.weight_share = max(PART_MIN, parts.get(organization_id, 1.0))
                 self._crowd.note(member)
         self._parted = set(parts)
+        if (within := self._within()) is not None:
+            within.set_weight_shares(parts)
 
     def is_full_of(self, request: SlotRequest) -> bool:
         """Tell whether its organization has as much waiting as one may."""
-        member = self._busy.get(request.organization_id)
+        member = self._busy.get(self._id(request))
         if member is None or not member.waiters:
             return False
+        if member.within is not None:
+            return member.within.is_full_of(request)
         requests, tokens = len(member.waiters) + 1, member.tokens + request.input_tokens
         return self.bounds.fill(requests, tokens) > 1.0
 
@@ -275,16 +257,19 @@ class TierQueue(Generic[Waiter]):
     def eviction_candidate(self, request: SlotRequest) -> Waiter | None:
         """Return the request to give up for one more: the last of the organization that has the
         most waiting for its weight. None where that is the request's own."""
-        heaviest_id = self._weightiest.first()
-        if heaviest_id is None:
+        heaviest, own = self._heaviest(), self._busy.get(self._id(request))
+        if heaviest is None:
             return None
-        heaviest, own = self._busy[heaviest_id], self._busy.get(request.organization_id)
+        if heaviest is own and own.within is not None:
+            return own.within.eviction_candidate(request)
         requests = len(own.waiters) if own else 0
         is_newcomer = not requests and len(heaviest.waiters) > 1
         fill = self.bounds.fill(requests + 1, (own.tokens if own else 0) + request.input_tokens)
-        if is_newcomer or fill / max(1, request.weight) < self._heaviness(heaviest):
-            return next(reversed(heaviest.waiters))
-        return None
+        if not is_newcomer and fill / max(1, request.weight) >= self._heaviness(heaviest):
+            return None
+        while heaviest.within is not None and (inner := heaviest.within._heaviest()) is not None:
+            heaviest = inner
+        return next(reversed(heaviest.waiters))
 
     def join(self, waiter: Waiter, passed: Collection[str] = ()) -> None:
         """Stand in line. An organization that had nobody waiting is lifted to those whose turn may
@@ -293,27 +278,32 @@ class TierQueue(Generic[Waiter]):
         self._newcomers += RECENT_OF_ALL * ((not member.waiters) - self._newcomers)
         if not member.waiters:
             self._lift(member, passed)
-            self._turns.put(member.organization_id, member.counter)
+            self._turns.put(member.tenant_id, member.counter)
         member.add(waiter)
+        if member.within is not None:
+            member.within.join(waiter, passed)
         self._note_waiting(member, 1, waiter.request)
 
     def leave(self, waiter: Waiter) -> None:
         """Step out of line; harmless when one is not in it."""
-        member = self._busy.get(waiter.request.organization_id)
+        member = self._busy.get(self._id(waiter.request))
         if member is None or waiter not in member.waiters:
             return
         member.remove(waiter)
+        if member.within is not None:
+            member.within.leave(waiter)
         if not member.waiters:
-            self._turns.drop(member.organization_id)
+            self._turns.drop(member.tenant_id)
         self._note_waiting(member, -1, waiter.request)
         self._rest(member)
 
     def first(self, but: Collection[str] = ()) -> Waiter | None:
         """Return whose turn it is, `but` some organizations."""
-        organization_id = self._turns.first(but)
-        if organization_id is None:
+        tenant_id = self._turns.first(self._passed(but))
+        if tenant_id is None:
             return None
-        return next(iter(self._busy[organization_id].waiters))
+        member = self._busy[tenant_id]
+        return next(iter(member.waiters)) if member.within is None else member.within.first(but)
 
     def slots_before(self, request: SlotRequest, growth: float = 0.0) -> float:
         """Return how many slots are given to others before a request that comes now has its turn:
@@ -322,8 +312,10 @@ class TierQueue(Generic[Waiter]):
         Meanwhile others may come, `growth` slots for each that is given: newcomers, each of whom
         goes before all but an organization's first, and more of those that wait.
         """
-        own = self._busy.get(request.organization_id)
-        waiting = own.waiting if own else 0
+        own = self._busy.get(self._id(request))
+        waiting: float = own.waiting if own else 0
+        if own is not None and own.within is not None:
+            waiting = own.within.slots_before(request, growth)
         turns = (waiting + request.sequences) / (
             own.effective_weight if own else max(1, request.weight)
         )
@@ -337,19 +329,25 @@ class TierQueue(Generic[Waiter]):
 
     def serve(self, waiter: Waiter) -> ServiceCharge:
         """Begin to serve a request whose turn it is."""
-        member = self._busy[waiter.request.organization_id]
+        member = self._busy[self._id(waiter.request)]
         member.remove(waiter)
         if not member.waiters:
-            self._turns.drop(member.organization_id)
+            self._turns.drop(member.tenant_id)
         self._note_waiting(member, -1, waiter.request)
-        return self._begin(member, waiter.request)
+        service = self._begin(member, waiter.request)
+        if member.within is not None:
+            service.within = member.within.serve(waiter)
+        return service
 
     def serve_at_once(self, request: SlotRequest) -> ServiceCharge:
         """Begin to serve a request that need not wait."""
         member = self._enter(request)
         if not member.waiters:
             self._lift(member)
-        return self._begin(member, request)
+        service = self._begin(member, request)
+        if member.within is not None:
+            service.within = member.within.serve_at_once(request)
+        return service
 
     def charge_running(self, now: float) -> None:
         """Charge what requests that run have received until `now`, and may receive in the next
@@ -369,6 +367,10 @@ class TierQueue(Generic[Waiter]):
                 service.member.counter += (cost - service.charged) / service.effective_weight
                 service.charged = cost
                 charged[service.member] = None
+            within, own = service.member.within, service.within
+            if within is not None and own is not None and cost > own.charged:
+                within._charge(own.member, (cost - own.charged) / own.effective_weight)
+                own.charged = cost
         for member in charged:
             self._charge(member, 0.0)  # Once for all of its requests: its turn may be another now.
 
@@ -390,24 +392,45 @@ class TierQueue(Generic[Waiter]):
         self._charge(member, (cost - service.charged) / service.effective_weight)
         service.charged, service.is_settled, service.progress = cost, True, None
         self._services.pop(service, None)
+        if member.within is not None and service.within is not None:
+            member.within.settle(service.within, tokens, time_cost)
 
     def end(self, service: ServiceCharge) -> None:
         """A request's slots are free again; what it was charged stays, if nobody settled it."""
         self._services.pop(service, None)
-        service.member.running -= service.request.sequences
+        member = service.member
+        member.running -= service.request.sequences
         self.running -= service.request.sequences
-        self._rest(service.member)
+        if member.within is not None and service.within is not None:
+            member.within.end(service.within)
+        self._rest(member)
+
+    def _within(self) -> "TierQueue[Waiter] | None":
+        shared = self._busy.get(NEVER_PAID)
+        return None if shared is None else shared.within
+
+    def _passed(self, passed: Collection[str]) -> Collection[str]:
+        """Return which tenants others have passed: all that never paid where each of them is."""
+        if passed and (within := self._within()) is not None and within.first(passed) is None:
+            return {*passed, NEVER_PAID}
+        return passed
+
+    def _heaviest(self) -> Tenant[Waiter] | None:
+        tenant_id = self._weightiest.first()
+        return None if tenant_id is None else self._busy[tenant_id]
 
     def _enter(self, request: SlotRequest) -> Tenant[Waiter]:
         """Return the organization of a request, which is busy from now on."""
-        organization_id = request.organization_id
-        member = self._busy.get(organization_id) or self._idle.pop(organization_id, None)
+        tenant_id = self._id(request)
+        member = self._busy.get(tenant_id) or self._idle.pop(tenant_id, None)
         if member is None:
-            member = Tenant[Waiter](organization_id, self._mean_output)
+            member = Tenant[Waiter](tenant_id, self._mean_output)
+            if tenant_id == NEVER_PAID:
+                member.within = TierQueue(self.bounds, self.slot_second, is_within=True)
         if member.weight != (weight := max(1, request.weight)):
             member.weight = weight
             self._crowd.note(member)
-        self._busy[organization_id] = member
+        self._busy[tenant_id] = member
         return member
 
     def _begin(self, member: Tenant[Any], request: SlotRequest) -> ServiceCharge:
@@ -427,10 +450,10 @@ class TierQueue(Generic[Waiter]):
     def _charge(self, member: Tenant[Any], service: float) -> None:
         member.counter += service
         if member.waiters:
-            self._turns.put(member.organization_id, member.counter)
+            self._turns.put(member.tenant_id, member.counter)
 
     def _lift(self, member: Tenant[Any], passed: Collection[str] = ()) -> None:
-        least = self._turns.least(passed)
+        least = self._turns.least(self._passed(passed))
         member.counter = max(member.counter, self._level if least is None else least)
 
     def _note_waiting(self, member: Tenant[Any], requests: int, request: SlotRequest) -> None:
@@ -439,9 +462,9 @@ class TierQueue(Generic[Waiter]):
         self.slots += requests * request.sequences
         self._crowd.note(member)
         if member.waiters:
-            self._weightiest.put(member.organization_id, -self._heaviness(member))
+            self._weightiest.put(member.tenant_id, -self._heaviness(member))
         else:
-            self._weightiest.drop(member.organization_id)
+            self._weightiest.drop(member.tenant_id)
 
     def _heaviness(self, member: Tenant[Any]) -> float:
         return self.bounds.fill(len(member.waiters), member.tokens) / member.weight
@@ -450,9 +473,9 @@ class TierQueue(Generic[Waiter]):
         """Remember of who has nothing here any more what it was served beyond others, if it was."""
         if not member.is_idle:
             return
-        del self._busy[member.organization_id]
+        del self._busy[member.tenant_id]
         member.weight_share = 1.0
         if member.counter > self._level:
-            self._idle[member.organization_id] = member
+            self._idle[member.tenant_id] = member
             if len(self._idle) > IDLE_MAX:
                 self._idle.popitem(last=False)

@@ -182,6 +182,11 @@ class OrganizationUsageTier(models.Model):
     def __str__(self) -> str:
         return f"{self.organization_id} in {self.tier_id}"
 
+    @property
+    def has_paid(self) -> bool:
+        """Whether it has paid anything that it did not get back."""
+        return self.paid_nanos > 0
+
 
 class LimitPeriod(models.TextChoices):
     """The period after which a limit starts anew, at midnight UTC; weeks begin on Monday."""

@@ -340,8 +340,9 @@ def _snapshot(tier: UsageTier) -> dict[str, Any]:
 @dataclass(slots=True)
 class OrganizationRateLimits:
     """The rate limits in an organization's record: its tier, and its own limits in place of the
-    tier's."""
+    tier's; and whether it has paid."""
 
+    has_paid: bool = False
     limit_tier_id: str | None = None
     own_limits: RateLimitSettings | None = None
     own_model_limits: list[ModelRateLimits] = field(default_factory=list)
@@ -359,9 +360,9 @@ def usage_tier_record(tier: UsageTier) -> FeedRecord:
 def organization_rate_limits(ids: Collection[str]) -> dict[str, OrganizationRateLimits]:
     """Return the rate limits in organizations' records, by id."""
     found: dict[str, OrganizationRateLimits] = defaultdict(OrganizationRateLimits)
-    tier_rows = OrganizationUsageTier.objects.filter(organization_id__in=ids)
-    for organization_id, tier_id in tier_rows.values_list("organization_id", "tier_id"):
-        found[organization_id].limit_tier_id = tier_id
+    for status in OrganizationUsageTier.objects.filter(organization_id__in=ids):
+        found[status.organization_id].limit_tier_id = status.tier_id
+        found[status.organization_id].has_paid = status.has_paid
     for row in RateLimitOverride.objects.filter(organization_id__in=ids).order_by("model_id"):
         if row.model_id is None:
             found[row.organization_id].own_limits = row.limits

@@ -32,7 +32,7 @@ def listen() -> None:
 @transaction.atomic
 def on_payment(*, organization_id: str, paid_nanos: int, now: datetime) -> None:
     """Move an organization to the tier that `paid_nanos` reaches: its payments in all, less
-    refunds.
+    refunds. Gateways hear of a new tier, and of a first payment.
 
     Raises ObjectNotFound.
     """
@@ -64,10 +64,12 @@ def _locked(organization_id: str) -> Organization | None:
 
 
 def _set_tier(organization: Organization, now: datetime, paid_nanos: int | None = None) -> bool:
-    """Move an organization, whose row is locked, to its tier; return whether it changed."""
+    """Move an organization, whose row is locked, to its tier; return whether its record changed,
+    by its tier or by its first payment."""
     status, _ = OrganizationUsageTier.objects.select_related("tier").get_or_create(
         organization=organization, defaults={"since": now}
     )
+    had_paid = status.has_paid
     if paid_nanos is not None:
         status.paid_nanos = paid_nanos
     due = rate_limits.eligible_tier(status.paid_nanos)
@@ -83,7 +85,7 @@ def _set_tier(organization: Organization, now: datetime, paid_nanos: int | None 
             paid_nanos=status.paid_nanos,
         )
     status.save()
-    return has_moved
+    return has_moved or had_paid != status.has_paid
 
 
 def _on_organization(sender: object, organization: Organization, actor: Actor, **_: Any) -> None:

@@ -27,7 +27,7 @@ class InferenceRequest:
     `model_name` is what the client called the model, `body_bytes` how long its body was, `prompt`
     what an engine is told of the prompt, `requested_output_tokens` what the client asked for,
     `tier` how urgent it is, `inline_bytes_max` up to which length a whole answer is made on the
-    loop, and `body` what of its body the answer repeats.
+    loop, and `echo` what of its body the answer repeats.
     """
 
     dialect: "InferenceDialect"
@@ -40,7 +40,7 @@ class InferenceRequest:
     requested_output_tokens: int | None
     tier: Tier = "default"
     inline_bytes_max: int = HERE_BYTES_MAX
-    body: Any = None
+    echo: Any = None
 
     @property
     def prompt_bytes(self) -> int:
@@ -59,27 +59,24 @@ class InferenceRequest:
         )
 
     def worst_case_nanos(self, schedule: Schedule, input_tokens_max: int) -> int:
-        """Return the most that the job can cost, in the dearest band it can reach."""
+        """Return the most that the request can cost, in the dearest band it can reach."""
         return worst_case_nanos(
             schedule,
             input_tokens_max=input_tokens_max,
-            output_tokens_max=self._made_tokens_max,
+            output_tokens_max=max(1, self.engine_request.output_tokens_max),
             choices=self.engine_request.choices,
         )
 
     def bounded_usage(self, tokens: TokenUsage, input_tokens_max: int) -> TokenUsage:
-        """Return what an engine says the job took, and no more than was asked of it."""
+        """Return what an engine says the request took, and no more than was asked of it."""
         return tokens.at_most(input=input_tokens_max, output=self.output_tokens_max)
 
     @property
     def output_tokens_max(self) -> int:
-        """How many tokens all choices make at most."""
-        return self._made_tokens_max * self.engine_request.choices
-
-    @property
-    def _made_tokens_max(self) -> int:
-        """What a choice makes at most: to give back a prompt alone, an engine makes a token too."""
-        return max(1, self.engine_request.output_tokens_max)
+        """How many tokens all choices make at most: to give back a prompt alone, an engine makes a
+        token for each too."""
+        request = self.engine_request
+        return max(1, request.output_tokens_max) * request.choices
 
 
 class ErrorReply(NamedTuple):
@@ -139,10 +136,10 @@ class Dialect(Envelope, Protocol):
         """Tell whether the request brings JSON Schemas: what they cost is not in their length."""
 
     def inference(self, request: Any, *, body_bytes: int, model: ModelRecord) -> InferenceRequest:
-        """Check the request against its model and return its job. Raises BadRequest."""
+        """Check the body against its model and return the request that it is. Raises BadRequest."""
 
     def refusal(self, refused: RequestRejected, inference: InferenceRequest) -> ApiError:
-        """Return what is told of a job that the engine minds."""
+        """Return what is told of a request that the engine refuses."""
 
 
 class InferenceDialect(Dialect, Protocol):

@@ -83,6 +83,8 @@ class HttpRequest:
         self._raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
         # Of a header sent twice the first counts.
         self._headers = dict(reversed(self._raw_headers))
+        self.has_origin = b"origin" in self._headers
+        """Whether a page of another site asks."""
         self.client_request_id = self._client_label()
         self._cycle = cycle
         self._held: BodyReservation | None = None
@@ -116,9 +118,11 @@ class HttpRequest:
 
     def _client_label(self) -> str | None:
         """Return the client's own id: a label, cut to size, never a key."""
-        label = self.header(b"x-client-request-id") or self.header(b"x-request-id")
-        if not label:
+        headers = self._headers
+        given = headers.get(b"x-client-request-id") or headers.get(b"x-request-id")
+        if not given:
             return None
+        label = given.decode("latin-1")
         printable = "".join(letter for letter in label if letter.isprintable())
         return printable[:LABEL_CHARACTERS_MAX] or None
 
@@ -160,9 +164,10 @@ class HttpRequest:
             self._held.release()
 
     def _check_media(self) -> None:
-        if self.header(b"content-encoding").strip().lower() not in ("", "identity"):
+        encoding = self._headers.get(b"content-encoding", b"")
+        if encoding and encoding.strip().lower() not in (b"", b"identity"):
             raise UnsupportedMediaType("Compressed bodies are not accepted; send plain JSON.")
-        if self.header(b"content-type").lower().startswith("multipart/"):
+        if self._headers.get(b"content-type", b"").lower().startswith(b"multipart/"):
             raise UnsupportedMediaType("Forms are not accepted; send plain JSON.")
 
     async def _rest_of_body(

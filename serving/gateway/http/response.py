@@ -119,8 +119,14 @@ class ResponseCycle(RequestResponseCycle):
 
     def write(self, data: bytes) -> None:
         """Send a piece of the body."""
-        if not self.disconnected:
-            self._send_out(b"%x\r\n%b\r\n" % (len(data), data) if self.chunked_encoding else data)
+        if self.disconnected:
+            return
+        if self.chunked_encoding:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        if self._head:
+            self._send_out(data)
+        elif self.scope["method"] != "HEAD":
+            self.transport.write(data)
 
     def end(self, data: bytes = b"") -> None:
         """Send the last piece of the body."""
@@ -183,8 +189,11 @@ class HttpResponse:
         """An error as the end of a stream that has started."""
         self._client_request_id = client_request_id
         self._cycle = cycle
-        self._buffer = WriteBuffer(cycle, memory)
-        self._writer: ResponseWriter = self._buffer
+        self._memory = memory
+        self._buffer: WriteBuffer | None = None
+        self._writer: ResponseWriter | None = None
+        """What the body goes through once the client has not taken all at once, or somebody else
+        wants it too: most answers need none."""
 
     @property
     def has_started(self) -> bool:
@@ -202,7 +211,7 @@ class HttpResponse:
 
     def write_through(self, wrap: Callable[[ResponseWriter], ResponseWriter]) -> None:
         """Write the body, but for its last piece, through what `wrap` makes of the way out."""
-        self._writer = wrap(self._writer)
+        self._writer = wrap(self._through_buffer())
 
     def start(self, status: int, headers: Headers) -> None:
         """Answer with a status and headers; ours are on every answer."""
@@ -218,15 +227,19 @@ class HttpResponse:
 
     def write(self, data: bytes) -> None:
         """Send a piece of the body, or keep it for a slow client. Raises ClientTooSlow."""
-        self._writer.put(data)
+        if self._writer is None and not self._cycle.flow.write_paused:
+            self._cycle.write(data)
+        else:
+            self._through_buffer().put(data)
 
     async def write_all(self, data: bytes) -> None:
         """Send what is there already, as fast as the client takes it. Raises ClientDisconnected."""
+        writer = self._through_buffer()
         try:
             async with asyncio.timeout(seconds_to_take(len(data))):
                 for start in range(0, len(data), PIECE_BYTES):
-                    await self._writer.flush()
-                    self._writer.put(data[start : start + PIECE_BYTES])
+                    await writer.flush()
+                    writer.put(data[start : start + PIECE_BYTES])
         except (ClientTooSlow, TimeoutError):
             self.abort()
             raise ClientDisconnected from None
@@ -234,9 +247,10 @@ class HttpResponse:
     async def finish(self, data: bytes = b"") -> None:
         """Send what is left of the body. Raises ClientDisconnected when it is not taken."""
         try:
-            await self._writer.flush()
+            if self._writer is not None or self._cycle.flow.write_paused:
+                await self._through_buffer().flush()
             if len(data) > PIECE_BYTES:
-                data = await self._buffer.pour(data)
+                data = await self._own_buffer().pour(data)
         except ClientTooSlow:
             self.abort()
             raise ClientDisconnected from None
@@ -257,11 +271,22 @@ class HttpResponse:
 
     def abort(self) -> None:
         """Close the connection at once."""
-        self._writer.cut()
+        self._through_buffer().cut()
 
     def close(self) -> None:
         """Forget what the client did not take."""
-        self._writer.drop()
+        if self._writer is not None:
+            self._writer.drop()
+
+    def _through_buffer(self) -> ResponseWriter:
+        if self._writer is None:
+            self._writer = self._own_buffer()
+        return self._writer
+
+    def _own_buffer(self) -> WriteBuffer:
+        if self._buffer is None:
+            self._buffer = WriteBuffer(self._cycle, self._memory)
+        return self._buffer
 
 
 class DisconnectWatch:

@@ -142,6 +142,7 @@ def test_an_organization_rises_with_what_it_has_paid_and_falls_with_what_it_gets
 
 
 def test_what_changes_no_tier_publishes_nothing(org: SeededOrganization) -> None:
+    on_payment(organization_id=org.id, paid_nanos=10**9, now=NOW)
     version = last_version()
     on_payment(organization_id=org.id, paid_nanos=10**12, now=NOW)
     assert last_version() == version

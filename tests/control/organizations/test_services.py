@@ -38,6 +38,8 @@ from control.organizations.services import (
 )
 from control.organizations.signals import organization_created
 from control.permissions import Actor, Role
+from serving.contract.codec import decode
+from serving.contract.records import OrganizationRecord
 from tests.fixtures.mails import delivered
 from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_organization
 
@@ -77,6 +79,22 @@ def test_a_postpaid_organization_does_not_raise_its_own_credit_line(
     set_organization_terms(actor=OPERATOR, billing_mode=BillingMode.POSTPAID, weight=2, **limit)
     with pytest.raises(NotPermitted):
         set_organization_limit(actor=org.actor, **limit)
+
+
+def test_an_organization_has_a_share_of_its_own_once_operators_gave_it_terms(
+    org: SeededOrganization,
+) -> None:
+    for mode, weight, is_paying in (
+        (BillingMode.PREPAID, 1, False),
+        (BillingMode.POSTPAID, 1, True),
+        (BillingMode.PREPAID, 2, True),
+    ):
+        set_organization_terms(
+            actor=OPERATOR, organization=org.organization, billing_mode=mode,
+            spend_limit_nanos=None, weight=weight,
+        )  # fmt: skip
+        record = last_record("organization", org.id) or ""
+        assert decode(record.encode(), OrganizationRecord).is_paying is is_paying
 
 
 def test_only_operators_suspend(org: SeededOrganization) -> None:

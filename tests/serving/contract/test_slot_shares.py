@@ -24,7 +24,9 @@ DEMANDS = st.builds(
     st.dictionaries(
         st.sampled_from(TIERS),
         st.dictionaries(
-            IDS, st.builds(OrganizationDemand, st.integers(1, 10**9), COUNTS, COUNTS), max_size=4
+            IDS,
+            st.builds(OrganizationDemand, st.integers(1, 10**9), COUNTS, COUNTS, st.booleans()),
+            max_size=4,
         ),
     ),
 )
@@ -51,6 +53,10 @@ REPLIES = st.builds(
 @given(REPORTS)
 def test_a_report_arrives_as_it_left(report: DemandReport) -> None:
     assert decode(encode(report), DemandReport) == report
+
+
+def test_organizations_of_which_older_gateways_say_nothing_pay() -> None:
+    assert decode(b"[3,1,2]", OrganizationDemand) == OrganizationDemand(3, 1, 2, is_paying=True)
 
 
 @given(REPLIES)

@@ -10,13 +10,14 @@ from serving.fleet.slot_shares import (
     TierPolicy,
     assign,
     due_by_tier,
+    never_paid_parts,
     organization_parts,
     quotas,
     tier_parts,
 )
 
 ORGANIZATION = st.builds(
-    OrganizationDemand, st.integers(1, 4), st.integers(0, 20), st.integers(0, 50)
+    OrganizationDemand, st.integers(1, 4), st.integers(0, 20), st.integers(0, 50), st.booleans()
 )
 DEMAND = st.builds(
     lambda tiers: DeploymentDemand({}, tiers),
@@ -85,6 +86,27 @@ def test_an_organization_counts_once_however_many_gateways_it_comes_through() ->
     assert quotas(36, demands, {}) == {"g1": 6, "g2": 6, "g3": 24}
     assert organization_parts(demands, "g3") == {"flood": 1 / 3}
     assert organization_parts(demands, "g1") == {"flood": 1 / 3}
+
+
+def test_organizations_that_never_paid_count_as_one_and_divide_what_it_is_due() -> None:
+    flood = {f"org_{number}": OrganizationDemand(1, 0, 100, False) for number in range(49)}
+    demands = {
+        "g1": DeploymentDemand({}, {"default": flood}),
+        "g2": DeploymentDemand(
+            {},
+            {
+                "default": {
+                    "neighbour": OrganizationDemand(1, 0, 100),
+                    "quiet": OrganizationDemand(1, 0, 100, False),
+                }
+            },
+        ),
+    }
+    assert due_by_tier(100, demands)["default"] == pytest.approx({"g1": 49.0, "g2": 51.0})
+    assert never_paid_parts(100, demands) == pytest.approx({"g1": 0.98, "g2": 0.02})
+    demands["g2"].tiers["default"]["quiet"] = OrganizationDemand(1, 0, 100)
+    assert due_by_tier(99, demands)["default"] == pytest.approx({"g1": 33.0, "g2": 66.0})
+    assert never_paid_parts(99, {"g2": demands["g2"]}) == {}
 
 
 def test_what_nobody_needs_is_there_for_whoever_comes() -> None:

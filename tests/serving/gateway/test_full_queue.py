@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from serving.contract.slot_shares import NEVER_PAID
+from serving.gateway.slot_shares import demand_of
 from serving.pool.overload import LoadShedder
 from serving.pool.tier_queue import QueueLimits
 from tests.fixtures import catalog
@@ -60,6 +62,29 @@ async def test_an_organizations_own_flood_is_told_429_and_when_to_come_again(
         assert int(headers["retry-after"]) >= 1
         status, _, body = await ask(stack, path="/v1/messages")
         assert (status, body["error"]["type"]) == (429, "rate_limit_error")
+
+
+async def test_organizations_whose_records_say_that_they_never_paid_wait_as_one(
+    stack: Stack,
+) -> None:
+    tenants = [catalog.tenant(name) for name in ("new_1", "new_2")]
+    for each in tenants:
+        catalog.publish(stack.control, each)
+        record = msgspec.structs.replace(each.organization, is_paying=False)
+        stack.control.feed.publish("organization", record.organization_id, record)
+    mirror = stack.gateway.directory.mirror
+    await eventually(lambda: mirror.version == stack.control.feed.version)
+    pool = stack.gateway.directory.pools["dep_var_demo"]
+    async with busy(stack, QueueLimits(), waiting=1):
+        asking = [asyncio.create_task(ask(stack, each.secret)) for each in tenants]
+        await eventually(lambda: len(pool.queue) == 3)
+        waiting = {one.tenant_id: one.waiting for one in pool.queue.lines["default"].busy()}
+        assert waiting == {"org_a": 1, NEVER_PAID: 2}
+        demands = demand_of(pool).tiers["default"]
+        assert {name: (one.waiting, one.is_paying) for name, one in demands.items()} == {
+            "org_a": (1, True), "org_new_1": (1, False), "org_new_2": (1, False),
+        }  # fmt: skip
+    assert [(await one)[0] for one in asking] == [200, 200]
 
 
 async def test_a_newcomer_is_served_where_another_fills_the_queue(stack: Stack) -> None:

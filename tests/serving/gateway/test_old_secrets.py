@@ -38,7 +38,7 @@ def opens(
 ) -> bool:
     known.authenticator._peppers = [*peppers]
     try:
-        principal = known.authenticator.authenticate(f"Bearer {secret}", lambda: None, now)
+        principal = known.authenticator.authenticate(f"Bearer {secret}", lambda: None, lambda: now)
     except Unauthorized:
         return False
     return principal.key.key_id == "key_a"

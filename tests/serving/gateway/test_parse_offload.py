@@ -92,7 +92,9 @@ async def outcome(of: ParseOffload, dialect: Dialect, data: bytes) -> Any:
 
 
 def comparable(job: InferenceRequest) -> dict[str, Any]:
-    named = {name: getattr(job, name) for name in InferenceRequest.__slots__ if name != "work"}
+    named = {
+        name: getattr(job, name) for name in InferenceRequest.__slots__ if name != "engine_request"
+    }
     work = {name: getattr(job.engine_request, name) for name in type(job.engine_request).__slots__}
     return named | work | {"fields": json.loads(b"".join(job.engine_request.fields) + b"}")}
 
@@ -106,7 +108,7 @@ async def test_a_job_is_the_same_wherever_it_was_made(
     assert offload.bench.lost_count == 0
     assert len(offload.bench._idle) == 1
     monkeypatch.setattr(parse_offload, "HERE_BYTES_MAX", 2**30)
-    monkeypatch.setattr(parse_offload, "SCHEMAS_HERE_BYTES_MAX", 2**30)
+    monkeypatch.setattr(parse_offload, "SMALL_BODY_BYTES", 2**30)
     assert await outcome(offload, dialect, data) == beside
 
 

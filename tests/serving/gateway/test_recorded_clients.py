@@ -31,5 +31,5 @@ def test_the_first_request_of_an_agent_is_taken(agent: str) -> None:
     told = told_to_vllm(job)
     assert NAMES[agent] <= {tool["function"]["name"] for tool in told["tools"]}
     assert {message["role"] for message in told["messages"]} == {"system", "user"}
-    omitted = dict(job.body.headers) if agent == "codex" else {}
+    omitted = dict(job.echo.headers) if agent == "codex" else {}
     assert list(omitted.values()) == ([b"web_search"] if agent == "codex" else [])

@@ -62,7 +62,7 @@ async def test_work_that_ends_for_nobody_leaves_no_cancellation_behind() -> None
         render_offload=cast(Any, None),
         inline_bytes_max=2**30,
         gap_seconds=60.0,
-        observe_gap=lambda seconds: None,
+        observe_gaps=lambda gaps: None,
     )
     interrupts.detach(60.0)
     with pytest.raises(RequestCancelled) as caught, interrupts:

@@ -156,7 +156,7 @@ async def relayed(
         render_offload=offload,
         inline_bytes_max=here,
         gap_seconds=60.0,
-        observe_gap=lambda seconds: None,
+        observe_gaps=lambda gaps: None,
     )
     with interrupts:
         await relay.run(Said(said), lambda: None, lambda: None)

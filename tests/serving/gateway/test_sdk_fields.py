@@ -40,13 +40,13 @@ def outcome(dialect: Any, body: dict[str, Any]) -> Outcome:
     data = json.dumps(body).encode()
     record = catalog.embedder() if dialect.task == "embed" else catalog.model()
     job = dialect.inference(dialect.decode(data), body_bytes=len(data), model=record)
-    work, echo = job.engine_request, job.body
+    work, echo = job.engine_request, job.echo
     if isinstance(echo, msgspec.Struct):
         fields = msgspec.structs.asdict(echo)
         echo = {name: bytes(v) if isinstance(v, msgspec.Raw) else v for name, v in fields.items()}
     told = (work.fields, work.answer_format, work.is_streamed, work.output_tokens_max)
     told_more = (job.model_name, job.tier, job.include_usage, echo)
-    return Outcome(told + told_more, getattr(job.body, "headers", ()))
+    return Outcome(told + told_more, getattr(job.echo, "headers", ()))
 
 
 @cache

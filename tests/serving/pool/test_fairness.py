@@ -55,7 +55,7 @@ class Busy:
         tokens = TokenUsage(input=service.request.input_tokens, output=output)
         self.line.settle(service, tokens)
         self.line.end(service)
-        organization = service.member.organization_id
+        organization = service.member.tenant_id
         cost = service.request.rates.cost(tokens)
         self.served[organization] = self.served.get(organization, 0.0) + cost
 
@@ -63,7 +63,7 @@ class Busy:
         """Work on so many requests; the answers of each organization have a length of their own."""
         for _ in range(requests):
             self.fill()
-            organization = self.running[0].member.organization_id
+            organization = self.running[0].member.tenant_id
             self.end_one(self.random.randint(0, longest.get(organization, OUTPUT_MAX)))
         self.fill()
 
@@ -106,7 +106,7 @@ def test_no_flood_starves_one_who_comes_later(slots: int, floods: int, seed: int
     busy.work(100, {})
     before = sum(busy.served.values())
     busy.send("quiet", 1)
-    while not any(one.member.organization_id == "quiet" for one in busy.running):
+    while not any(one.member.tenant_id == "quiet" for one in busy.running):
         busy.end_one(busy.random.randint(0, OUTPUT_MAX))
         busy.fill()
     assert sum(busy.served.values()) - before <= (floods + 1) * 2 * (slots + 1) * COST_MAX

@@ -10,11 +10,9 @@ import msgspec
 import pytest
 
 from serving.contract.replica import ReplicaRecord
-from serving.pool import retry_budget
 from serving.pool.health import FORGET_SECONDS
 from serving.pool.pool import Pool
 from serving.pool.replicas import Replica
-from serving.pool.retry_budget import SAVED_MAX, OrganizationRetryBudgets, RetryBudget
 from serving.pool.slot_request import (
     NoReadyReplica,
     PoolOverloaded,
@@ -421,41 +419,6 @@ async def test_a_pool_of_one_slot_serves_every_tier() -> None:
         pass
     async with single.slot(SlotRequest("a", tier="batch", sequences=8)):
         pass
-
-
-def test_retries_are_at_most_a_tenth_of_the_traffic() -> None:
-    budget = RetryBudget()
-    taken = 0
-    for _ in range(1_000):
-        budget.note_request()
-        taken += budget.take()
-    assert taken <= 0.1 * 1_000 + 10
-
-
-def test_an_organization_has_second_tries_whatever_others_took() -> None:
-    budgets = OrganizationRetryBudgets()
-    for organization in (f"org_{number}" for number in range(10)):
-        assert sum(budgets.take(organization) for _ in range(1_000)) == SAVED_MAX
-    for _ in range(1_000):
-        budgets.note_request("neighbour")
-    assert budgets.take("neighbour")
-    for _ in range(9):
-        budgets.note_request("org_0")
-    assert not budgets.take("org_0")
-    for _ in range(2):
-        budgets.note_request("org_0")
-    assert budgets.take("org_0")
-
-
-def test_budgets_are_remembered_of_so_many_organizations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry_budget, "ORGANIZATIONS_MAX", 3)
-    budgets = OrganizationRetryBudgets()
-    for organization in ("a", "b", "c", "d"):
-        assert budgets.take(organization)
-    assert list(budgets._budgets) == ["b", "c", "d"]
-    for _ in range(11):
-        budgets.note_request("b")
-    assert list(budgets._budgets) == ["c", "d"], "a full budget need not be remembered"
 
 
 BLOCKS = (1, 2, 3, 4)

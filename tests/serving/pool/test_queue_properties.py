@@ -22,6 +22,7 @@ COMES = st.builds(
     tier=st.sampled_from(TIERS),
     sequences=st.integers(1, 4),
     input_tokens=st.integers(1, 200),
+    is_paying=st.booleans(),
 )
 DEEDS = st.one_of(
     COMES,
@@ -90,7 +91,11 @@ class World:
             assert line.tokens <= BOUNDS.tokens
             assert line.tokens == sum(member.tokens for member in line.busy())
             for member in line.busy():
-                assert len(member.waiters) <= BOUNDS.organization_requests
+                organizations = [member] if member.within is None else list(member.within.busy())
+                assert sum(one.waiting for one in organizations) == member.waiting
+                assert sum(one.running for one in organizations) == member.running
+                for one in organizations:
+                    assert len(one.waiters) <= BOUNDS.organization_requests
         head = self.pool.queue.first(self.pool._slots())
         if head is not None:
             assert self.pool._find_for(head.request, ()) is None, "there is room, and one waits"

@@ -14,8 +14,8 @@ from serving.contract.units import TIERS
 from serving.engine.events import TokenUsage
 from serving.pool.pool import Pool
 from serving.pool.queue import FairQueue, Waiter
-from serving.pool.slot_request import SlotRequest, TokenWeights
-from serving.pool.tier_queue import CHARGE_SECONDS, ServiceCharge, SlotSecondCost, TierQueue
+from serving.pool.slot_request import SlotRequest, SlotSecondCost, TokenWeights
+from serving.pool.tier_queue import CHARGE_SECONDS, ServiceCharge, TierQueue
 from tests.fixtures.catalog import replica
 from tests.serving.pool.test_fairness import NO_BOUNDS, future
 
@@ -167,13 +167,13 @@ class Ledger:
         line = self.queue.lines["default"]
         # Busy throughout, so that no counter is forgotten; lifts are no charges.
         self.running += [self.queue.serve_at_once(SlotRequest(one, rates=RATES)) for one in "abc"]
-        self.members = {one.member.organization_id: one.member for one in self.running}
+        self.members = {one.member.tenant_id: one.member for one in self.running}
         lift = line._lift
 
         def counted(member: Any, *passed: Any) -> None:
             before = member.counter
             lift(member, *passed)
-            self.lifted[member.organization_id] += member.counter - before
+            self.lifted[member.tenant_id] += member.counter - before
 
         line._lift = counted  # type: ignore[method-assign]
 
@@ -217,14 +217,14 @@ class Ledger:
             self.queue.settle(service, tokens)
         self.queue.end(service)
         self.running.remove(service)
-        self.ended[service.member.organization_id] += service.charged / service.effective_weight
+        self.ended[service.member.tenant_id] += service.charged / service.effective_weight
 
     def check(self) -> None:
         for organization_id, member in self.members.items():
             running = sum(
                 one.charged / one.effective_weight
                 for one in self.running
-                if one.member.organization_id == organization_id
+                if one.member.tenant_id == organization_id
             )
             expected = self.lifted[organization_id] + self.ended[organization_id] + running
             assert member.counter == pytest.approx(expected)
@@ -374,7 +374,7 @@ def test_a_newcomer_is_lifted_to_those_whose_turn_may_come() -> None:
         line.end(line.serve(head))
     for name in ("newcomer", "another"):
         line.join(Waiter(SlotRequest(name), (), future()), {"passed"})
-    counters = {member.organization_id: member.counter for member in line.busy()}
+    counters = {member.tenant_id: member.counter for member in line.busy()}
     assert counters["newcomer"] == counters["another"] == counters["steady"] > 9_000
     assert counters["passed"] == 0.0, "its turn is yet to come"
 
@@ -399,7 +399,7 @@ async def test_who_waits_for_a_permit_is_nobody_to_be_lifted_to() -> None:
         tasks = [task for task in tasks if task not in done]
     tasks.append(asyncio.create_task(pool.acquire(SlotRequest("newcomer"), ())))
     await settle()
-    counters = {one.organization_id: one.counter for one in pool.queue.lines["default"].busy()}
+    counters = {one.tenant_id: one.counter for one in pool.queue.lines["default"].busy()}
     assert counters["newcomer"] == min(counters["a"], counters["b"]) > 1_000
     assert counters["wide"] < 1_000, "it has its turn as soon as it may"
     for task in tasks:

@@ -40,7 +40,7 @@ def test_it_is_counted_as_if_each_were_asked(
         elif deed == "serve" and (first := line.first()) is not None:
             waiting.remove(first)
             served.append(line.serve(first))
-    members = sorted(line.busy(), key=lambda one: one.organization_id)
+    members = sorted(line.busy(), key=lambda one: one.tenant_id)
     own = members[of] if of < len(members) else None
     others = [one for one in members if one.waiting and one is not own]
     slots = sum(min(one.waiting + more, turns * one.effective_weight) for one in others)

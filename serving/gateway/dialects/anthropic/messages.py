@@ -267,7 +267,7 @@ class MessagesBase(AnthropicEnvelope):
     def inference(
         self, request: CountTokensRequest, *, body_bytes: int, model: ModelRecord
     ) -> InferenceRequest:
-        """Check the request against its model and return its job. Raises BadRequest."""
+        """Check the body against its model and return the request that it is. Raises BadRequest."""
         goes_on = continues(request)
         try:
             inference = self._chat.inference(lower(request), body_bytes=body_bytes, model=model)
@@ -279,7 +279,7 @@ class MessagesBase(AnthropicEnvelope):
         )
 
     def refusal(self, refused: RequestRejected, inference: InferenceRequest) -> ApiError:
-        """Return what is told of a job that the engine minds."""
+        """Return what is told of a request that the engine refuses."""
         return _reworded(self._chat.refusal(refused, inference))
 
 
@@ -299,7 +299,7 @@ class MessagesDialect(MessagesBase):
     def inference(
         self, request: CountTokensRequest, *, body_bytes: int, model: ModelRecord
     ) -> InferenceRequest:
-        """Check the request against its model and return its job. Raises BadRequest."""
+        """Check the body against its model and return the request that it is. Raises BadRequest."""
         return replace(super().inference(request, body_bytes=body_bytes, model=model), dialect=self)
 
     def rendering(self, inference: InferenceRequest, request_id: str) -> Renderer:

@@ -62,7 +62,7 @@ class TextGenerationDialect(envelope.OpenAIEnvelope, ABC, Generic[Request]):
     def inference(
         self, request: Request, *, body_bytes: int, model: ModelRecord
     ) -> InferenceRequest:
-        """Check the request against its model and return its job. Raises BadRequest."""
+        """Check the body against its model and return the request that it is. Raises BadRequest."""
         self.check(request, model)
         options = request.stream_options
         prompts, tier = self.prompt_count(request), self.tier(request)
@@ -81,7 +81,7 @@ class TextGenerationDialect(envelope.OpenAIEnvelope, ABC, Generic[Request]):
             needs=self.needs(request),
             grammars=grammars_of(self.compiled_schemas(request)),
             answer_format=self.answer_format(request),
-            tool_words=unmarked_words(fields.get("tools", [])),
+            tool_words=unmarked_words(fields["tools"]) if "tools" in fields else (),
         )
         return InferenceRequest(
             dialect=self,
@@ -95,7 +95,7 @@ class TextGenerationDialect(envelope.OpenAIEnvelope, ABC, Generic[Request]):
             ),
             requested_output_tokens=self.asked_output_tokens(request)[1],
             tier=tier or "default",
-            body=tier,
+            echo=tier,
         )
 
     def rendering(self, inference: InferenceRequest, request_id: str) -> Renderer:
@@ -106,7 +106,7 @@ class TextGenerationDialect(envelope.OpenAIEnvelope, ABC, Generic[Request]):
         return CompletionRenderer(inference, id_, self.whole_object)
 
     def refusal(self, refused: RequestRejected, inference: InferenceRequest) -> ApiError:
-        """Return what is told of a job that the engine minds."""
+        """Return what is told of a request that the engine refuses."""
         if isinstance(refused, ControlToken):
             return validation.control_token(refused)
         if refused.reason != "context":
@@ -236,8 +236,9 @@ class ChatDialect(TextGenerationDialect[ChatRequest]):
             raise invalid("top_logprobs", "only allowed when 'logprobs' is true")
         if request.max_tokens is not None and request.max_completion_tokens is not None:
             raise invalid("max_tokens", "not allowed together with 'max_completion_tokens'")
-        _check_schemas(request)
-        _check_tool_choice(request)
+        if not is_plain(request):
+            _check_schemas(request)
+            _check_tool_choice(request)
 
     def tier(self, request: ChatRequest) -> Tier | None:
         """Return the tier that the request names; `auto` leaves it to us."""
@@ -283,6 +284,8 @@ class ChatDialect(TextGenerationDialect[ChatRequest]):
     def compiled_schemas(self, request: ChatRequest) -> dict[str, Schema]:
         """Return the answer's format, and what the arguments of forced and strict calls must hold
         to. Other tools are not compiled."""
+        if is_plain(request):
+            return {}
         schemas = {
             f"tools[{place}].function.parameters": tool.function.parameters
             for place, tool in compiled_tools(request)
@@ -295,6 +298,8 @@ class ChatDialect(TextGenerationDialect[ChatRequest]):
     def answer_format(self, request: ChatRequest) -> AnswerFormat | None:
         """Return what the answer is held to, unless the model has to call tools instead."""
         asked = request.response_format
+        if asked is None:
+            return None
         if forced_tools(request) or isinstance(asked, TextFormat | None):
             return None
         schema = asked.json_schema.schema if isinstance(asked, JsonSchemaFormat) else ANY_OBJECT
@@ -321,6 +326,11 @@ class ChatDialect(TextGenerationDialect[ChatRequest]):
     def may_call_tools(self, request: ChatRequest) -> bool:
         """Tell whether an engine parses the answer for tool calls."""
         return request.tools is not None and request.tool_choice != "none"
+
+
+def is_plain(request: ChatRequest) -> bool:
+    """Tell whether a chat has neither tools nor a format, as most."""
+    return request.tools is None and request.tool_choice is None and request.response_format is None
 
 
 Places = list[tuple[int, ChatTool]]

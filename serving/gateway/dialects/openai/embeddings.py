@@ -69,7 +69,7 @@ class EmbeddingsDialect(envelope.OpenAIEnvelope):
     def inference(
         self, request: EmbeddingsRequest, *, body_bytes: int, model: ModelRecord
     ) -> InferenceRequest:
-        """Check the request against its model and return its job. Raises BadRequest."""
+        """Check the body against its model and return the request that it is. Raises BadRequest."""
         encoding = request.encoding_format or "float"
         inputs = _count_inputs(request.input, model, encoding)
         fields: dict[str, Any] = {"input": request.input}
@@ -100,7 +100,7 @@ class EmbeddingsDialect(envelope.OpenAIEnvelope):
             prompt=bytes_of_prompt(told, texts=inputs),
             requested_output_tokens=None,
             inline_bytes_max=HERE_BYTES_MAX if encoding == "base64" else TEXT_HERE_BYTES_MAX,
-            body=encoding,
+            echo=encoding,
         )
 
     def rendering(self, inference: InferenceRequest, request_id: str) -> Renderer:
@@ -108,7 +108,7 @@ class EmbeddingsDialect(envelope.OpenAIEnvelope):
         return EmbeddingsRenderer(inference)
 
     def refusal(self, refused: RequestRejected, inference: InferenceRequest) -> ApiError:
-        """Return what is told of a job that the engine minds."""
+        """Return what is told of a request that the engine refuses."""
         if refused.reason == "context":
             return _too_long(inference.model, "an input", refused.prompt)
         # Whatever its words remind of, there are no tools, formats or messages here.
@@ -183,7 +183,7 @@ class EmbeddingsRenderer:
 
     def __init__(self, inference: InferenceRequest) -> None:
         self._model_name = inference.model_name
-        self._is_base64 = inference.body == "base64"
+        self._is_base64 = inference.echo == "base64"
         self._parts = [b'{"object":"list","data":[']
         self._count = 0
 

@@ -88,7 +88,7 @@ class ChunkStreamRenderer:
         self._object = object_
         self._model_name = inference.model_name
         self._wants_usage = inference.include_usage
-        self._tier: Tier | None = inference.body
+        self._tier: Tier | None = inference.echo
         self._heading = ChunkHeadRewriter(id_, inference.model_name, self._tier)
 
     def render(self, events: list[EngineEvent]) -> bytes:
@@ -137,7 +137,7 @@ class CompletionRenderer:
         self._id = id_
         self._object = object_
         self._model_name = inference.model_name
-        self._tier = inference.body or UNSET
+        self._tier = inference.echo or UNSET
         self._is_chat = inference.engine_request.operation == "chat"
         self._assembly = AnswerAccumulator(inference.engine_request.choices)
 

@@ -237,7 +237,7 @@ class ResponsesDialect(envelope.OpenAIEnvelope):
     def inference(
         self, request: ResponsesRequest, *, body_bytes: int, model: ModelRecord
     ) -> InferenceRequest:
-        """Check the request against its model and return its job. Raises BadRequest."""
+        """Check the body against its model and return the request that it is. Raises BadRequest."""
         items: Any = request.input if isinstance(request.input, list) else []
         tools: Any = request.tools
         names = (*NAMES, (_TOOL, lambda found: tools.offered[int(found[1])].place))
@@ -248,7 +248,7 @@ class ResponsesDialect(envelope.OpenAIEnvelope):
             raise renamed(error, names) from None
         engine_request = with_names(inference.engine_request, names)
         return replace(
-            inference, dialect=self, engine_request=engine_request, body=asked_of(request, tools)
+            inference, dialect=self, engine_request=engine_request, echo=asked_of(request, tools)
         )
 
     def rendering(self, inference: InferenceRequest, request_id: str) -> Renderer:
@@ -258,5 +258,5 @@ class ResponsesDialect(envelope.OpenAIEnvelope):
         )(inference, request_id)
 
     def refusal(self, refused: RequestRejected, inference: InferenceRequest) -> ApiError:
-        """Return what is told of a job that the engine minds."""
+        """Return what is told of a request that the engine refuses."""
         return renamed(self._chat.refusal(refused, inference), NAMES)

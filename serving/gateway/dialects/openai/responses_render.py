@@ -158,7 +158,7 @@ class ResponseObject(msgspec.Struct, kw_only=True):
 
 def begun(inference: InferenceRequest, request_id: str, created: int) -> ResponseObject:
     """Return the answer before anything was said: what was asked."""
-    asked: RequestEcho = inference.body
+    asked: RequestEcho = inference.echo
     repeated = msgspec.structs.asdict(asked)
     del repeated["called"], repeated["headers"]
     return ResponseObject(
@@ -263,9 +263,9 @@ class ResponseRenderer:
     """The rendering of a request that asked for a whole answer."""
 
     def __init__(self, inference: InferenceRequest, request_id: str) -> None:
-        self.headers: Headers = (*JSON, *inference.body.headers)
+        self.headers: Headers = (*JSON, *inference.echo.headers)
         self._begun = begun(inference, request_id, 0)
-        self._items = Items(request_id, inference.body.called)
+        self._items = Items(request_id, inference.echo.called)
         self._assembly = AnswerAccumulator(inference.engine_request.choices)
 
     def render(self, events: list[EngineEvent]) -> bytes:
@@ -347,8 +347,8 @@ class ResponseStreamRenderer:
     """The rendering of a request that asked for a stream."""
 
     def __init__(self, inference: InferenceRequest, request_id: str) -> None:
-        self.headers: Headers = (*HEADERS, *inference.body.headers)
-        self._items = Items(request_id, inference.body.called)
+        self.headers: Headers = (*HEADERS, *inference.echo.headers)
+        self._items = Items(request_id, inference.echo.called)
         self._response = begun(inference, request_id, int(time.time()))
         self._passages = ContentBlockSplitter()
         self._number = 0
