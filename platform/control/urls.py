@@ -86,8 +86,8 @@ API: Addresses = [
         f"{ORGANIZATION}/failed-requests/<uuid:request_id>",
         dataplane.FailedRequestDetail.as_view(),
     ),
-    path(f"{ORGANIZATION}/models", pricing.ModelList.as_view()),
-    path(f"{ORGANIZATION}/models/<path:model>", pricing.ModelDetail.as_view()),
+    path(f"{ORGANIZATION}/models", pricing.OfferedModelList.as_view()),
+    path(f"{ORGANIZATION}/models/<path:model>", pricing.OfferedModelDetail.as_view()),
 ]
 
 # The operators' API, for operator tokens only.

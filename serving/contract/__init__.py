@@ -1,7 +1,7 @@
 """What crosses between the planes: small frozen records, and the few pure functions both share.
 
-Only the standard library and msgspec are imported here. `docs/architecture.md` shows who speaks
-which.
+Every plane may import it; it imports the standard library and msgspec alone. Start reading at
+`usage.py` and `lease.py`; `docs/architecture.md` shows which process sends which record.
 """
 
 SCHEMA = 2

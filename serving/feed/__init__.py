@@ -1,4 +1,5 @@
-"""Following a feed of the contract: control's changes, or the fleet's replicas.
+"""Follows a numbered feed of records: control's changes, or the fleet's replicas.
 
-`FeedSource` asks, `FeedFollower` asks again and again, `FeedMirror` holds what is known.
+Gateway and fleet call it. Start reading at `follower.py`; `mirror.py` holds what is known, and
+`state_store.py` keeps it on disk.
 """

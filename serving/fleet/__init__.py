@@ -1,4 +1,5 @@
-"""The fleet: starts, watches, drains and restarts engine replicas as deployments ask.
+"""The fleet: starts, watches, drains and restarts replicas as deployments ask.
 
-`python -m serving.fleet`. It follows control's change feed and publishes the replica feed.
+It is a process, `python -m serving.fleet`, and publishes the replica feed; no other package of the
+data plane imports it. Start reading at `reconciler.py`.
 """

@@ -1,1 +1,5 @@
-"""The door of the data plane: keys, admission, relay and the one usage event per request."""
+"""One request of a client, from its bytes to its usage event.
+
+It is a process, `python -m serving.gateway`; no other package imports it. Start reading at
+`inference.py`.
+"""

@@ -1,5 +1,5 @@
-"""Rate limits, exact across gateways through Redis, and by each gateway's part of them without it.
+"""Rate limits, exact across gateways through Redis, and by each gateway's part without it.
 
-`limiter.py` is what the gateway asks; `gcra.py` is the rule, `gcra.lua` the same rule where Redis
-runs it, `counts.py` where a gateway goes by what it knows. `line.py` says which of both holds.
+The gateway calls it. Start reading at `limiter.py`; `gcra.py` is the rule, `gcra.lua` the same rule
+inside Redis, and `backend.py` decides which of the two applies.
 """

@@ -1,5 +1,5 @@
-"""Work that could hold an event loop, done in processes beside it that may be killed.
+"""Worker processes for CPU-bound work that would stop an event loop; they may be killed.
 
-A thread is no help: parsers and compilers hold the interpreter. Gateway and fleet each keep a
-`OffloadPool` of such processes; nothing else starts one.
+Gateway and fleet call it; nothing else starts such a process. A thread is no help, since parsers
+and compilers hold the interpreter lock. Start reading at `pool.py`.
 """

@@ -116,7 +116,7 @@ class ModelSerializer(ClosedSerializer):
         return VariantSerializer(offers(model, schedules), many=True).data
 
 
-class ModelList(GenericAPIView[Model]):
+class OfferedModelList(GenericAPIView[Model]):
     """The models that an organization may use."""
 
     serializer_class = ModelSerializer
@@ -130,7 +130,7 @@ class ModelList(GenericAPIView[Model]):
         return self.get_paginated_response(shown)
 
 
-class ModelDetail(GenericAPIView[Model]):
+class OfferedModelDetail(GenericAPIView[Model]):
     """One model."""
 
     serializer_class = ModelSerializer

@@ -1,4 +1,5 @@
-"""A simulated engine: vLLM's HTTP and metrics, seeded tokens, modelled speed, scripted faults.
+"""A simulated engine: vLLM's HTTP API and metrics, seeded text, modelled speed, scripted faults.
 
-For tests, benchmarks and capacity planning; `python -m serving.engine.simulated --help`.
+The fleet starts it as a process, `python -m serving.engine.simulated --help`, for load tests and
+capacity planning, and imports its `adapter.py`. Start reading at `engine.py`.
 """

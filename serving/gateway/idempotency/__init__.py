@@ -1,3 +1,5 @@
-"""Requests that name an `Idempotency-Key`: each key is worked on once, and its answer given again.
-The application calls `IdempotencyGuard.serve`; requests without the header never come here.
+"""Requests with an `Idempotency-Key`: each key is executed once, and its response is replayed.
+
+`InferenceHandler` calls `IdempotencyGuard.run_once` for a request that has the header; others never
+come here. Start reading at `guard.py`.
 """

@@ -61,7 +61,7 @@ def pieces(data: bytes, size: int = 50_000) -> list[bytes]:
 
 
 @pytest.fixture
-async def here_and_beside() -> AsyncIterator[ParseOffload]:
+async def offload() -> AsyncIterator[ParseOffload]:
     made = ParseOffload()
     yield made
     await made.close()
@@ -101,34 +101,34 @@ def comparable(job: InferenceRequest) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", BODIES)
 async def test_a_job_is_the_same_wherever_it_was_made(
-    name: str, here_and_beside: ParseOffload, monkeypatch: pytest.MonkeyPatch
+    name: str, offload: ParseOffload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dialect, data = BODIES[name]
-    beside = await outcome(here_and_beside, dialect, data)
-    assert here_and_beside.bench.lost_count == 0
-    assert len(here_and_beside.bench._idle) == 1
+    beside = await outcome(offload, dialect, data)
+    assert offload.bench.lost_count == 0
+    assert len(offload.bench._idle) == 1
     monkeypatch.setattr(parse_offload, "HERE_BYTES_MAX", 2**30)
     monkeypatch.setattr(parse_offload, "SMALL_BODY_BYTES", 2**30)
-    assert await outcome(here_and_beside, dialect, data) == beside
+    assert await outcome(offload, dialect, data) == beside
 
 
-async def test_small_bodies_start_no_process(here_and_beside: ParseOffload) -> None:
-    await here_and_beside.parse(CHAT, [chat()], "org_a", find)
-    await here_and_beside.parse(CHAT, [chat(tools=[TOOL])], "org_a", find)
+async def test_small_bodies_start_no_process(offload: ParseOffload) -> None:
+    await offload.parse(CHAT, [chat()], "org_a", find)
+    await offload.parse(CHAT, [chat(tools=[TOOL])], "org_a", find)
     long = chat(messages=said("a" * (HERE_BYTES_MAX - 100)))
-    await here_and_beside.parse(CHAT, pieces(long), "org_a", find)
-    assert here_and_beside.bench._idle == []
+    await offload.parse(CHAT, pieces(long), "org_a", find)
+    assert offload.bench._idle == []
 
 
 async def test_fifteen_megabytes_never_hold_the_loop_for_long(
-    here_and_beside: ParseOffload,
+    offload: ParseOffload,
 ) -> None:
     """Copied at once they took 60 ms; a quarter of that would already fail."""
     data = pieces(chat(messages=said("a " * 7_500_000)), 65_536)
-    await here_and_beside.parse(CHAT, [chat(messages=said(LARGE))], "org_a", find)
+    await offload.parse(CHAT, [chat(messages=said(LARGE))], "org_a", find)
     with metered_loop(but_this_task=False) as longest:
         for _ in range(KEPT):
-            job = await here_and_beside.parse(CHAT, data, "org_a", find)
+            job = await offload.parse(CHAT, data, "org_a", find)
             assert sum(map(len, job.engine_request.fields)) > 15_000_000
     assert longest.repeated_seconds < 0.015, longest
 
@@ -138,43 +138,43 @@ def test_a_body_may_be_as_large_as_its_model_reads() -> None:
     assert body_bytes_max(10**6) == 16 * 1024 * 1024
 
 
-async def test_a_body_too_large_for_its_model_is_refused(here_and_beside: ParseOffload) -> None:
+async def test_a_body_too_large_for_its_model_is_refused(offload: ParseOffload) -> None:
     def find_small(name: str) -> ModelRecord:
         return model()
 
     data = pieces(chat(messages=said("a" * 1_100_000)))
     with pytest.raises(PayloadTooLarge):
-        await here_and_beside.parse(CHAT, data, "org_a", find_small)
+        await offload.parse(CHAT, data, "org_a", find_small)
 
 
 async def test_what_takes_too_long_is_refused_and_the_next_is_served(
-    here_and_beside: ParseOffload, monkeypatch: pytest.MonkeyPatch
+    offload: ParseOffload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(here_and_beside.bench, "_seconds_max", 0.001)
+    monkeypatch.setattr(offload.bench, "_seconds_max", 0.001)
     with pytest.raises(BadRequest) as caught:
-        await here_and_beside.parse(CHAT, pieces(chat(messages=said(LARGE * 50))), "org_a", find)
+        await offload.parse(CHAT, pieces(chat(messages=said(LARGE * 50))), "org_a", find)
     assert caught.value.code == "request_too_complex"
-    monkeypatch.setattr(here_and_beside.bench, "_seconds_max", 60.0)
-    await here_and_beside.parse(CHAT, pieces(chat(messages=said(LARGE))), "org_b", find)
+    monkeypatch.setattr(offload.bench, "_seconds_max", 60.0)
+    await offload.parse(CHAT, pieces(chat(messages=said(LARGE))), "org_b", find)
 
 
-async def test_many_large_bodies_of_one_at_once_are_read(here_and_beside: ParseOffload) -> None:
+async def test_many_large_bodies_of_one_at_once_are_read(offload: ParseOffload) -> None:
     data = pieces(chat(messages=said(LARGE)))
-    asked = (here_and_beside.parse(CHAT, data, "org_a", find) for _ in range(60))
+    asked = (offload.parse(CHAT, data, "org_a", find) for _ in range(60))
     assert len(await asyncio.gather(*asked)) == 60
-    assert (here_and_beside.refused, here_and_beside.refused_own) == (0, 0)
+    assert (offload.refused, offload.refused_own) == (0, 0)
 
 
 async def test_who_fills_the_line_is_told_so_and_others_that_we_are_busy(
-    here_and_beside: ParseOffload, monkeypatch: pytest.MonkeyPatch
+    offload: ParseOffload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turns = here_and_beside.bench._turns
+    turns = offload.bench._turns
     monkeypatch.setattr(turns, "_waiting_of_one_max", 1)
     data = pieces(chat(messages=said(LARGE)))
     async with turns.turn("org_a"):
         monkeypatch.setattr(turns, "_waiting_max", 0)
         with pytest.raises(TooManyQueuedRequests, match="your organization's large requests"):
-            await here_and_beside.parse(CHAT, data, "org_a", find)
+            await offload.parse(CHAT, data, "org_a", find)
         with pytest.raises(ServiceUnavailable):
-            await here_and_beside.parse(CHAT, data, "org_b", find)
-    assert (here_and_beside.refused, here_and_beside.refused_own) == (1, 1)
+            await offload.parse(CHAT, data, "org_b", find)
+    assert (offload.refused, offload.refused_own) == (1, 1)

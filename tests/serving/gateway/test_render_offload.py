@@ -134,7 +134,7 @@ class Said:
 
 
 @pytest.fixture
-async def finishing() -> AsyncIterator[RenderOffload]:
+async def offload() -> AsyncIterator[RenderOffload]:
     made = RenderOffload()
     yield made
     await made.close()
@@ -145,7 +145,7 @@ BESIDE = 32 * 1024
 
 
 async def relayed(
-    finishing: RenderOffload, said: bytes, encoding: str = "float", *, here: int = BESIDE
+    offload: RenderOffload, said: bytes, encoding: str = "float", *, here: int = BESIDE
 ) -> Relay:
     interrupts = CancelScope(60.0)
     relay = Relay(
@@ -153,7 +153,7 @@ async def relayed(
         cast(HttpResponse, None),
         interrupts,
         organization_id="org_a",
-        render_offload=finishing,
+        render_offload=offload,
         inline_bytes_max=here,
         gap_seconds=60.0,
         observe_gaps=lambda gaps: None,
@@ -164,41 +164,41 @@ async def relayed(
 
 
 @pytest.mark.parametrize("encoding", ["float", "base64"])
-async def test_a_relay_ends_alike_here_and_beside(encoding: str, finishing: RenderOffload) -> None:
-    here = await relayed(finishing, LARGE, encoding, here=HERE)
-    assert finishing.bench._idle == []
-    beside = await relayed(finishing, LARGE, encoding)
-    assert len(finishing.bench._idle) == 1
+async def test_a_relay_ends_alike_here_and_beside(encoding: str, offload: RenderOffload) -> None:
+    here = await relayed(offload, LARGE, encoding, here=HERE)
+    assert offload.bench._idle == []
+    beside = await relayed(offload, LARGE, encoding)
+    assert len(offload.bench._idle) == 1
     assert (beside.final_bytes, beside.tokens) == (here.final_bytes, here.tokens)
     assert beside.has_usage
     assert beside.first_token_at is not None
 
 
 async def test_where_no_process_is_to_be_had_it_is_made_here(
-    finishing: RenderOffload, monkeypatch: pytest.MonkeyPatch
+    offload: RenderOffload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def died(organization_id: str) -> Any:
         raise WorkerDied
 
-    monkeypatch.setattr(finishing.bench, "process", died)
-    made = await relayed(finishing, LARGE)
-    assert made.final_bytes == (await relayed(finishing, LARGE, here=HERE)).final_bytes
-    assert finishing.unfinished == 1
+    monkeypatch.setattr(offload.bench, "process", died)
+    made = await relayed(offload, LARGE)
+    assert made.final_bytes == (await relayed(offload, LARGE, here=HERE)).final_bytes
+    assert offload.unfinished == 1
 
 
-async def test_a_long_answer_that_is_none_is_broken(finishing: RenderOffload) -> None:
+async def test_a_long_answer_that_is_none_is_broken(offload: RenderOffload) -> None:
     with pytest.raises(InvalidEngineResponse, match="a vector for each input"):
-        await relayed(finishing, as_engines_say(NUMBERS[:-1]))
-    assert finishing.bench.lost_count == 0
+        await relayed(offload, as_engines_say(NUMBERS[:-1]))
+    assert offload.bench.lost_count == 0
 
 
-async def test_a_long_answer_takes_little_of_the_loop(finishing: RenderOffload) -> None:
+async def test_a_long_answer_takes_little_of_the_loop(offload: RenderOffload) -> None:
     """It took all of what the vectors take. CPU of this thread, so that a busy machine does not
     blame the code; the best of several."""
 
     async def cpu_seconds(here: int) -> float:
         began = time.thread_time()
-        await relayed(finishing, LARGE, here=here)
+        await relayed(offload, LARGE, here=here)
         return time.thread_time() - began
 
     here = min([await cpu_seconds(HERE) for _ in range(KEPT)])
@@ -251,16 +251,16 @@ async def test_a_client_gets_the_same_of_many_texts_as_of_few(encoding: str, org
 async def test_who_leaves_while_it_is_made_pays_for_it(
     org: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finishing = org.gateway.render_offload
+    offload = org.gateway.render_offload
     asked, may_go_on = asyncio.Event(), asyncio.Event()
-    finish_for_real = finishing.finish
+    finish_for_real = offload.finish
 
     async def slow(*given: Any) -> RenderedBody | None:
         asked.set()
         await may_go_on.wait()
         return await finish_for_real(*given)
 
-    monkeypatch.setattr(finishing, "finish", slow)
+    monkeypatch.setattr(offload, "finish", slow)
     monkeypatch.setattr("serving.gateway.attempt.LINGER_SECONDS", 0.05)
     async with RawClient(org.url) as client:
         body = {"model": "demo-embed", "input": TEXTS}

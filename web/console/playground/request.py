@@ -12,7 +12,7 @@ Text = Annotated[str, Meta(max_length=CONTENT_CHARACTERS_MAX)]
 Tools = Annotated[tuple[dict[str, Any], ...], Meta(min_length=1, max_length=TOOLS_MAX)]
 
 
-class CalledFunction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ToolCallFunction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A function that the model called."""
 
     name: Text
@@ -24,7 +24,7 @@ class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     id: Annotated[str, Meta(max_length=200)]
     type: Literal["function"]
-    function: CalledFunction
+    function: ToolCallFunction
 
 
 ToolCalls = Annotated[tuple[ToolCall, ...], Meta(min_length=1, max_length=TOOLS_MAX)]

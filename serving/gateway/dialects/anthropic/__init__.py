@@ -1,5 +1,5 @@
 """Anthropic's Messages, translated to chat and back.
 
-`messages_request.py` is what a client may send, `messages.py` makes a chat of it, and
-`messages_render.py` is what the client gets, whole or as it comes.
+`dialects/routes.py` names its dialects. Start reading at `messages.py`; `messages_request.py` is
+what a client may send, and `messages_render.py` what it gets, whole or as events.
 """

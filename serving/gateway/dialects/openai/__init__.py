@@ -1,5 +1,6 @@
-"""OpenAI's routes: chat, completions, embeddings, and Responses without memory, which are
-translated to chat.
+"""OpenAI's routes: chat, completions, embeddings, and Responses without stored state.
 
-`…_request.py` is what a client may send, `…_render.py` what it gets, whole or as it comes.
+Files that end in `_request` hold what a client may send, `render.py` and `responses_render.py` what
+it gets. `dialects/routes.py` names its dialects, and Anthropic's Messages are translated to its
+chat. Start reading at `chat.py`.
 """
