@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from serving.contract.slot_shares import DeploymentDemand, OrganizationDemand
 from serving.contract.units import TIERS
-from serving.fleet.slot_shares import (
+from serving.fleet.slot_division import (
     TierPolicy,
     assign,
     due_by_tier,
