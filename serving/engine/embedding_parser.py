@@ -99,7 +99,7 @@ class EmbeddingParser:
         return [vector for each in objects if (vector := self._take(each)) is not None]
 
     def end(self) -> None:
-        """Raise AnswerBroken unless there was a vector for each input, and a usage."""
+        """Raise InvalidEngineResponse unless there was a vector for each input, and a usage."""
         frame = b"".join((*self._frame, *self._rest))
         if self._request_id is not None:
             check_id(frame, self._request_id)

@@ -179,7 +179,7 @@ class StreamParser:
         return events
 
     def end(self) -> None:
-        """Raise AnswerBroken unless the engine said that this was all."""
+        """Raise InvalidEngineResponse unless the engine said that this was all."""
         if not self._is_done:
             raise InvalidEngineResponse("the stream ended early")
 
@@ -244,7 +244,8 @@ def _rewrite(chunk: bytes) -> tuple[bytes, bytes | None]:
 
 
 def check_id(data: bytes, request_id: str) -> None:
-    """Raise AnswerBroken when an answer bears an id, and not that of the request it is for."""
+    """Raise InvalidEngineResponse when an answer bears an id, and not that of the request it is
+    for."""
     match = _ID.match(data)
     if match is not None and not match[1].endswith(request_id.encode()):
         raise InvalidEngineResponse("an answer to another request")

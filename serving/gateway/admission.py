@@ -166,8 +166,8 @@ class AdmissionController:
         """Hold the worst case on every budget of the chain, of a request received at `now`. Money
         that other requests hold is waited for as long as a slot, while the answer `is_wanted`.
 
-        Raises NoMoney, Unavailable, or BadRequest for what no engine here can do, and for a tier
-        that the model is not sold in.
+        Raises InsufficientQuota, ServiceUnavailable, or BadRequest for what no engine here can do,
+        and for a tier that the model is not sold in.
         """
         if not self._journal.healthy:
             raise usage_unavailable()
@@ -236,7 +236,7 @@ class AdmissionController:
     def candidates(self, inference: InferenceRequest, organization_id: str) -> list[Place]:
         """Return the deployments that are ready, or soon will be, and able.
 
-        Raises Unavailable, or BadRequest naming what none of them is able to.
+        Raises ServiceUnavailable, or BadRequest naming what none of them is able to.
         """
         candidates = [
             (deployment, self._directory.pools[deployment.deployment_id])

@@ -303,7 +303,7 @@ class ReplicaAttempt:
 
     async def run(self, on_start: Heard, on_first_token: Heard = _nobody) -> None:
         """Wait for the slot, and relay the answer to its end. Raises PoolError, EngineError or
-        ClientStalled.
+        ClientTooSlow.
 
         `on_start` is called once it has its slot, `on_first_token` as the name says, and may raise:
         then nothing of it reaches the client.

@@ -284,7 +284,7 @@ INFERENCE = "inference"
 
 
 def check_permitted(principal: Principal) -> None:
-    """Raise Suspended, or Forbidden if the key lacks the scope."""
+    """Raise OrganizationSuspended, or Forbidden if the key lacks the scope."""
     if principal.is_suspended:
         raise OrganizationSuspended
     if INFERENCE not in principal.key.scopes:

@@ -98,8 +98,8 @@ class TokenCounter:
         inference: InferenceRequest,
         response: HttpResponse,
     ) -> int:
-        """Return how many tokens the job's prompt has. Raises ApiError, and ClientGone as soon as
-        nobody waits for it any more."""
+        """Return how many tokens the job's prompt has. Raises ApiError, and ClientDisconnected as
+        soon as nobody waits for it any more."""
         organization_id = principal.organization_id
         candidates = in_order(self._admission.candidates(inference, organization_id), inference)
         deployment, pool = candidates[0]

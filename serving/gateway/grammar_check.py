@@ -44,7 +44,8 @@ class GrammarChecker:
     async def check(
         self, organization_id: str, deployment: DeploymentRecord, grammars: RequestGrammars
     ) -> None:
-        """Raise BadRequest naming the field that no engine should be given, or Unavailable."""
+        """Raise BadRequest naming the field that no engine should be given, or
+        ServiceUnavailable."""
         key = (organization_id, deployment.engine, deployment.weights, grammars.digest)
         verdict = self._verdicts.find(key)
         if verdict is None:

@@ -141,7 +141,7 @@ class HedgedAttempt:
                 self._lose(second)
 
     def _first_token(self, of: ReplicaAttempt) -> None:
-        """A try has its first token. Raises Outrun where it is not the first to."""
+        """A try has its first token. Raises HedgeLost where it is not the first to."""
         if self._chosen is not None:
             if self._chosen is not of:
                 raise HedgeLost

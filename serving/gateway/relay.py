@@ -106,7 +106,7 @@ class Relay:
     ) -> None:
         """Read the answer to its end, so much at once that others have their turn in between.
         `on_last_byte` is called where its end then takes long to make, and memory allows that
-        another answer begins meanwhile. Raises EngineError or ClientStalled."""
+        another answer begins meanwhile. Raises EngineError or ClientTooSlow."""
         reading, unread, size = self._reading, b"", 0
         at_once, here, rest = reading.piece_bytes, self._inline_bytes_max, list[bytes]()
         scope, now = self._cancel_scope, asyncio.get_running_loop().time

@@ -182,7 +182,7 @@ class Pool(ReplicaSet):
 
     def acquire_hedge(self, request: SlotRequest, excluded: Collection[str]) -> SlotGrant:
         """Take a place for the second try at a request, on a sound replica that has one to spare,
-        where nobody waits for it and the budget allows. Raises NoSpare."""
+        where nobody waits for it and the budget allows. Raises NoHedgeSlot."""
         choice = self._find_for(request, excluded) if self.queue.is_first(request.tier) else None
         if choice is None or choice.replica.record.replica_id in excluded:
             raise NoHedgeSlot

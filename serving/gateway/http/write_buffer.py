@@ -130,7 +130,7 @@ class WriteBuffer:
         self._pump: asyncio.Task[None] | None = None
 
     def put(self, data: bytes) -> None:
-        """Send, or keep for later. Raises ClientStalled."""
+        """Send, or keep for later. Raises ClientTooSlow."""
         if self._pump is None and not self._line.is_blocked:
             self._line.write(data)
             return
@@ -144,7 +144,7 @@ class WriteBuffer:
 
     async def pour(self, data: bytes) -> bytes:
         """Send a long end as fast as it is taken, and return its last piece, which is left to do;
-        however fast that is, others have their turn in between. Raises ClientStalled."""
+        however fast that is, others have their turn in between. Raises ClientTooSlow."""
         left = memoryview(data)
         try:
             async with asyncio.timeout(seconds_to_take(len(data))) as until:
@@ -160,7 +160,7 @@ class WriteBuffer:
         return bytes(left)
 
     async def flush(self) -> None:
-        """Wait until all that was kept has been taken. Raises ClientStalled."""
+        """Wait until all that was kept has been taken. Raises ClientTooSlow."""
         if self._pump is None and not self._line.is_blocked:
             return
         left = len(self._kept) + self._line.unsent_bytes
@@ -203,7 +203,7 @@ class WriteBuffer:
         self._pump = None
 
     async def _wait(self) -> None:
-        """Wait until more may be written. Raises ClientStalled when nothing is taken for long."""
+        """Wait until more may be written. Raises ClientTooSlow when nothing is taken for long."""
         while self._line.is_blocked:
             before_bytes = self._line.unsent_bytes
             with suppress(TimeoutError):

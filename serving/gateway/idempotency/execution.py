@@ -125,7 +125,7 @@ class RecordingWriter:
         self._is_cut = False
 
     def put(self, data: bytes) -> None:
-        """Copy a piece, and send it. Raises ClientStalled."""
+        """Copy a piece, and send it. Raises ClientTooSlow."""
         self._copy.add(self._response.headers, data)
         if self._is_cut:
             return
@@ -137,7 +137,7 @@ class RecordingWriter:
             self.cut()
 
     async def flush(self) -> None:
-        """Wait until all was taken. Raises ClientStalled."""
+        """Wait until all was taken. Raises ClientTooSlow."""
         if not self._is_cut:
             await self._outlet.flush()
 
@@ -179,7 +179,7 @@ class IdempotentExecution:
     async def store(self, headers: Headers, tail: bytes) -> None:
         """Have control keep the answer, with the end that its client has yet to see.
 
-        Raises Unavailable unless it is kept: then the request must not complete.
+        Raises ServiceUnavailable unless it is kept: then the request must not complete.
         """
         sealed = None if self.copy.is_too_long else await self._sealed(headers, tail)
         try:

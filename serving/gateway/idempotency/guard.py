@@ -53,7 +53,7 @@ def again(headers: Headers, event_id: str) -> Headers:
 
 async def join(response: HttpResponse, execution: IdempotentExecution) -> bool:
     """Tell a client what another is told; return False where that came to nothing, and this one was
-    told nothing yet. Raises ClientGone, and ApiError where it was."""
+    told nothing yet. Raises ClientDisconnected, and ApiError where it was."""
     follower = _Follower(response, execution)
     try:
         with response.on_disconnect(follower.hang_up):
@@ -171,7 +171,8 @@ class IdempotencyGuard:
         body: Sequence[bytes],
         serve: Serve,
     ) -> None:
-        """Do the work if it was not done, else give its answer. Raises ApiError, ClientGone."""
+        """Do the work if it was not done, else give its answer. Raises ApiError,
+        ClientDisconnected."""
         keyed_request = await self._keyed_request(http, principal, body)
         if await self._join_others(response, keyed_request):
             self._endings["joined"] += 1
@@ -270,7 +271,8 @@ def check_taken(principal: Principal) -> None:
 
 
 async def _wait(response: HttpResponse, execution: IdempotentExecution) -> None:
-    """Wait until another request is over, which has deadlines of its own. Raises ClientGone."""
+    """Wait until another request is over, which has deadlines of its own. Raises
+    ClientDisconnected."""
     gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     with response.on_disconnect(lambda: None if gone.done() else gone.set_result(None)):
         await asyncio.wait({execution.over, gone}, return_when=asyncio.FIRST_COMPLETED)
