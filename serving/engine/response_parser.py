@@ -32,7 +32,8 @@ class SseSplitter:
             data = data.replace(b"\r", b"")
         if self._parts:
             if BOUNDARY not in self._parts[-1][-1:] + data:
-                self._keep(data)
+                if data:
+                    self._keep(data)
                 return []
             data = b"".join([*self._parts, data])
             self._parts.clear()

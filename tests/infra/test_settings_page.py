@@ -12,6 +12,7 @@ pytestmark = pytest.mark.unit
 ROOT = Path(__file__).parents[2]
 READERS = (
     "serving/config.py",
+    "serving/gateway/config.py",
     "serving/contract/credential.py",
     "serving/fleet/config.py",
     "platform/control/config.py",

@@ -414,9 +414,9 @@ class World:
     async def clear(self) -> None:
         self.share, self.capacities = 4, [400, None]
         self.set_replicas()
-        for _ in range(200):
+        for turn in range(200):  # whoever waits first may wait for those that run
             if self.clients:
-                await self.do(("end", 0))
+                await self.do(("end", turn))
         assert not self.clients, "nobody is left waiting"
 
 
