@@ -134,7 +134,10 @@ class AttemptRunner:
                 # The next one may wait for its turn first.
                 self.cancel_scope.clear_deadline()
             else:
-                self._confirm_replica_faults()
+                # What broke replicas was served by another: it was their fault.
+                for attempt in self.attempts:
+                    if attempt.is_broken:
+                        attempt.slot.confirm_replica_fault()
                 return
 
     @property
@@ -240,12 +243,6 @@ class AttemptRunner:
             return False
         self.services.metrics.retries += 1
         return True
-
-    def _confirm_replica_faults(self) -> None:
-        """What broke replicas was served by another: it was their fault."""
-        for attempt in self.attempts:
-            if attempt.is_broken:
-                attempt.slot.confirm_replica_fault()
 
 
 Heard = Callable[["ReplicaAttempt"], None]

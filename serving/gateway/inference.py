@@ -34,7 +34,7 @@ from serving.gateway.http.response import HttpResponse
 from serving.gateway.http.write_buffer import ClientTooSlow
 from serving.gateway.idempotency.execution import IdempotentExecution
 from serving.gateway.idempotency.guard import RAW_HEADER, IdempotencyGuard
-from serving.gateway.parse_offload import SMALL_BODY_BYTES, ParseOffload, body_bytes_max
+from serving.gateway.parse_offload import ParseOffload, body_bytes_max
 from serving.gateway.rate_limits import RateLimitEnforcer
 from serving.gateway.relay import Relay
 from serving.limits.limiter import RateReservation
@@ -140,9 +140,6 @@ class InferenceHandler:
                 self.body_memory.hold(organization.organization_id, organization.weight),
                 first_seconds=self.body_begins_seconds,
             )
-            if (size := sum(map(len, body))) <= SMALL_BODY_BYTES:
-                request = dialect.decode(body[0] if len(body) == 1 else b"".join(body))
-                return body, dialect.inference(request, body_bytes=size, model=find(request.model))
             parse = self.parse_offload.parse
             return body, await parse(dialect, body, principal.organization_id, find)
         except Exception:

@@ -61,6 +61,7 @@ Reply = ParseModelName | InferenceRequest | ParseFailure
 
 
 HERE_BYTES_MAX = 32 * 1024
+"""Smaller than any model's bound on bodies."""
 SMALL_BODY_BYTES = 2 * 1024
 """Up to here a body is read at once whatever it brings, schemas too."""
 
@@ -113,7 +114,7 @@ class ParseOffload:
         if size <= HERE_BYTES_MAX:
             request = dialect.decode(body[0] if len(body) == 1 else b"".join(body))
             if size <= SMALL_BODY_BYTES or not dialect.has_schemas(request):
-                return _here(dialect, request, size, find)
+                return dialect.inference(request, body_bytes=size, model=find(request.model))
         try:
             async with self.bench.process(organization_id) as process:
                 return await _beside(process, dialect, body, find)
@@ -139,18 +140,15 @@ class ParseOffload:
         await self.bench.close()
 
 
-def _here(dialect: Dialect, request: Any, size: int, find: FindModel) -> InferenceRequest:
-    model = _find(find, request.model, size)
-    return dialect.inference(request, body_bytes=size, model=model)
-
-
 async def _beside(
     process: WorkerProcess, dialect: Dialect, body: Sequence[bytes], find: FindModel
 ) -> InferenceRequest:
     named, _ = await process.ask(ParseJob(dialect.path), body)
     if isinstance(named, ParseFailure):
         raise named.error()
-    model = _find(find, named.model_name, sum(map(len, body)))
+    model = find(named.model_name)
+    if sum(map(len, body)) > (most := body_bytes_max(model.request_tokens_max)):
+        raise PayloadTooLarge(most)
     inference, fields = await process.ask(model)
     if isinstance(inference, ParseFailure):
         raise inference.error()
@@ -161,13 +159,6 @@ async def _beside(
         model=model,
         engine_request=engine_request,
     )
-
-
-def _find(find: FindModel, name: str, size: int) -> ModelRecord:
-    model = find(name)
-    if size > body_bytes_max(model.request_tokens_max):
-        raise PayloadTooLarge(body_bytes_max(model.request_tokens_max))
-    return model
 
 
 WORKER_SECONDS_MAX = 10.0

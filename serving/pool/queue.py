@@ -201,7 +201,7 @@ class FairQueue:
     def join(
         self, request: SlotRequest, excluded: Collection[str], others: Sequence["FairQueue"] = ()
     ) -> Waiter:
-        """Stand in line, and in those of others. Raises Overloaded, or has another give up its
+        """Stand in line, and in those of others. Raises PoolOverloaded, or has another give up its
         place."""
         queues = [self, *others]
         for queue in queues:

@@ -178,7 +178,7 @@ class Replica:
     An incident is one break, whatever number of requests it hits. Incidents in a row eject the
     replica, unless all of them came with requests of one organization that fared no better
     elsewhere: then the requests are suspected first. One that is far slower than its peers
-    (`outliers.py`) is put out too.
+    (`outlier_detection.py`) is put out too.
     """
 
     record: ReplicaRecord
