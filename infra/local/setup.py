@@ -170,7 +170,9 @@ def pin() -> None:
     compile_pins += ["--no-annotate", "--python-version", f"{PYTHON_MIN[0]}.{PYTHON_MIN[1]}"]
     for engine in ("vllm-cpu", "vllm-gpu"):
         path = CONSTRAINTS[engine]
-        extras = [word for extra in EXTRAS[engine].split(",") for word in ("--extra", extra)]
+        # Ray is in the engines' image, and not in a checkout's environment.
+        names = (*EXTRAS[engine].split(","), "ray")
+        extras = [word for name in names for word in ("--extra", name)]
         options = engine_options(engine, environment)
         own = dict(environment) if options else {**environment, "UV_FIND_LINKS": ""}
         with Step(path.name):
