@@ -9,7 +9,7 @@ from infra.local.config import ROOT
 
 pytestmark = pytest.mark.unit
 PACKAGES = ("platform/control", "serving", "billing", "web", "infra")
-ARTEFACTS = ("systemd", "nginx", "haproxy", "postgres", "compose")
+ARTEFACTS = ("systemd", "nginx", "haproxy", "postgres", "compose", "kubernetes")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,8 @@ def test_the_wheel_holds_every(folder: str, in_wheel: set[str]) -> None:
 
 @pytest.mark.parametrize("folder", ARTEFACTS)
 def test_the_wheel_holds_what_operators_copy(folder: str, in_wheel: set[str]) -> None:
-    found = {str(path.relative_to(ROOT)) for path in (ROOT / "infra" / folder).iterdir()}
+    files = (path for path in (ROOT / "infra" / folder).rglob("*") if path.is_file())
+    found = {str(path.relative_to(ROOT)) for path in files}
     assert found
     assert found <= in_wheel
 
