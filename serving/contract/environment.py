@@ -1,6 +1,7 @@
 """Readers of environment variables, shared by all processes. Each returns a typed value or raises
 ConfigError, which names the variable, its value (never a secret's) and the expected form."""
 
+import re
 from collections.abc import Mapping
 from ipaddress import ip_network
 from urllib.parse import urlsplit
@@ -11,6 +12,7 @@ Environment = Mapping[str, str]
 
 SECRET_CHARACTERS_MIN = 16
 PORT_MAX = 2**16 - 1
+IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class ConfigError(ValueError):
@@ -109,6 +111,21 @@ def url(
         forms = ", ".join(f"{scheme}://…" for scheme in schemes)
         raise ConfigError(f"{name} is {value!r}; wanted a URL: {forms}")
     return value
+
+
+def named_urls(environ: Environment, name: str, only: str) -> dict[str, str]:
+    """Return URLs by name, of `eu=http://…,us=http://…`; a URL without a name has the name
+    `only`."""
+    value = text(environ, name)
+    if "=" not in value.split("://")[0]:
+        return {only: url(environ, name)}
+    urls = {}
+    for part in value.split(","):
+        key, _, address = part.strip().partition("=")
+        if not IDENTIFIER.fullmatch(key) or key in urls:
+            raise ConfigError(f"{name} is {value!r}; wanted NAME=http://…, each name once")
+        urls[key] = url({name: address}, name)
+    return urls
 
 
 def redis_url(environ: Environment, name: str) -> str:

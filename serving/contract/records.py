@@ -29,6 +29,8 @@ from serving.contract.units import (
 
 Task = Literal["generate", "embed"]
 """What a model is for: to say something, or to make vectors of texts."""
+DEFAULT_FLEET = "default"
+"""The fleet of an installation that has one."""
 BATCH_TOKENS_MAX = 300_000
 """That all inputs of one request for embeddings may have, as OpenAI allows."""
 
@@ -81,6 +83,8 @@ class OrganizationRecord(msgspec.Struct, frozen=True, gc=False):
     is_paying: bool = True
     """Whether it has a share of a busy pool by itself, as has one with a weight above 1: all that
     never paid share that of one."""
+    allowed_regions: tuple[Name, ...] | None = None
+    """Where its requests may be worked on; None means anywhere."""
     schema: int = SCHEMA
 
 
@@ -185,7 +189,8 @@ class DeploymentRecord(msgspec.Struct, frozen=True, gc=False):
     `weights` is a local folder or a Hugging Face id; `slots` is how many sequences one replica
     works on at once, and `reserved_share` the part of all slots that is kept free of the tier
     `batch` for each tier whose clients wait, while it is in use; `external_urls` are replicas that
-    somebody else runs (engine "external").
+    somebody else runs (engine "external"). The fleet `fleet_id` alone runs it, in `region`, where
+    that is stated.
     """
 
     deployment_id: Id
@@ -202,6 +207,8 @@ class DeploymentRecord(msgspec.Struct, frozen=True, gc=False):
     reserved_share: Share = 0.1
     task: Task = "generate"
     sleep_after_seconds: Seconds = 0.0
+    fleet_id: Id = DEFAULT_FLEET
+    region: Name | None = None
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from serving.contract.price import Schedule
 from serving.contract.prompt import PromptBound
-from serving.contract.records import DeploymentRecord
+from serving.contract.records import DeploymentRecord, OrganizationRecord
 from serving.contract.units import Tier
 from serving.engine.errors import RequestRejected
 from serving.gateway.auth import Principal
@@ -171,7 +171,7 @@ class AdmissionController:
         """
         if not self._journal.healthy:
             raise usage_unavailable()
-        able = self.candidates(inference, principal.organization_id)
+        able = self.candidates(inference, principal.organization)
         blocks = blocks_of_prompt(principal, inference, [pool for _, pool in able])
         candidates = in_order(able, inference, blocks)
         deployment, pool = candidates[0]
@@ -233,16 +233,17 @@ class AdmissionController:
         wanted = f"'{tier}' is not in your organization's usage tier, which has: {known}"
         raise invalid("service_tier", wanted)
 
-    def candidates(self, inference: InferenceRequest, organization_id: str) -> list[Place]:
-        """Return the deployments that are ready, or soon will be, and able.
+    def candidates(
+        self, inference: InferenceRequest, organization: OrganizationRecord
+    ) -> list[Place]:
+        """Return the deployments that are ready, or soon will be, and able, where the organization
+        may be served.
 
         Raises ServiceUnavailable, or BadRequest naming what none of them is able to.
         """
         candidates = [
             (deployment, self._directory.pools[deployment.deployment_id])
-            for deployment in self._directory.deployments(
-                inference.model.variant_id, organization_id
-            )
+            for deployment in self._directory.deployments(inference.model.variant_id, organization)
         ]
         ready = [
             (deployment, pool)

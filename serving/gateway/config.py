@@ -2,7 +2,7 @@
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from serving.contract.client_address import Network
 from serving.contract.environment import (
     ConfigError,
     Environment,
+    named_urls,
     networks,
     newest_first,
     port,
@@ -22,6 +23,7 @@ from serving.contract.environment import (
     timeout,
     url,
 )
+from serving.contract.records import DEFAULT_FLEET
 from serving.gateway.http.request import BODIES_BYTES_MAX
 from serving.gateway.http.write_buffer import ALL_PENDING_BYTES_MAX
 from serving.gateway.idempotency.execution import ALL_COPIES_BYTES_MAX
@@ -160,7 +162,8 @@ class GatewayConfig:
     operator_port: int
     directory: Path
     control_url: str
-    fleet_url: str
+    fleet_urls: Mapping[str, str]
+    """Of each fleet whose replicas may be used, by its id."""
     credential: str
     """Shown to control and the fleet."""
     key_peppers: tuple[str, ...]
@@ -201,7 +204,7 @@ class GatewayConfig:
             operator_port=port(environ, "PENSTOCK_GATEWAY_OPERATOR_PORT", 8703),
             directory=Path(text(environ, "PENSTOCK_GATEWAY_DATA_DIR")),
             control_url=url(environ, "PENSTOCK_INTERNAL_API_URL"),
-            fleet_url=url(environ, "PENSTOCK_FLEET_URL"),
+            fleet_urls=named_urls(environ, "PENSTOCK_FLEET_URL", DEFAULT_FLEET),
             credential=credential(environ, "PENSTOCK_INTERNAL_CREDENTIAL"),
             key_peppers=newest_first(
                 environ, "PENSTOCK_KEY_PEPPER", "PENSTOCK_KEY_PEPPERS_PREVIOUS"

@@ -100,8 +100,8 @@ class TokenCounter:
     ) -> int:
         """Return how many tokens the job's prompt has. Raises ApiError, and ClientDisconnected as
         soon as nobody waits for it any more."""
-        organization_id = principal.organization_id
-        candidates = in_order(self._admission.candidates(inference, organization_id), inference)
+        able = self._admission.candidates(inference, principal.organization)
+        candidates = in_order(able, inference)
         deployment, pool = candidates[0]
         slot_request = slot_request_of(
             principal, inference, deployment, token_bytes=pool.queue.token_bytes

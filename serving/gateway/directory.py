@@ -3,9 +3,10 @@ costs."""
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from operator import attrgetter
 
 from serving.contract.price import Schedule
@@ -15,6 +16,7 @@ from serving.contract.records import (
     DeploymentTimeouts,
     GatewayCountRecord,
     ModelRecord,
+    OrganizationRecord,
     PriceRecord,
     Task,
     UsageTierRecord,
@@ -160,24 +162,37 @@ def _names(model: ModelRecord | None) -> tuple[str, ...]:
 
 
 class DeploymentTable:
-    """Deployments by variant, dedicated ones first, and a pool for each."""
+    """Deployments by variant, dedicated ones first, and a pool for each, which is told its
+    deployment and the fleet that runs it."""
 
-    def __init__(self, make_pool: Callable[[str], Pool]) -> None:
+    def __init__(self, make_pool: Callable[[str, str], Pool]) -> None:
         self.deployments = RecordTable[DeploymentRecord](self._deployment_changed)
-        self.replicas = RecordTable[ReplicaRecord](self._replica_changed)
         self.pools: dict[str, Pool] = {}
+        self.pools_of: dict[str, dict[str, Pool]] = {}
+        """The same by fleet."""
         self._make_pool = make_pool
         self._deployments_of: dict[str, list[DeploymentRecord]] = {}
         self._replicas_of: dict[str, dict[str, ReplicaRecord]] = {}
-        self._touched: set[str] = set()
-        """Deployments whose replicas changed since their pools heard of it."""
+        self._touched: dict[str, str] = {}
+        """Deployments whose replicas changed since their pools heard of it, and their fleets."""
 
-    def deployments_of(self, variant_id: str, organization_id: str) -> list[DeploymentRecord]:
-        """Return where a variant runs for an organization: its own deployments first."""
+    def replicas_of_fleet(self, fleet_id: str) -> RecordTable[ReplicaRecord]:
+        """Return a table for the replicas that a fleet states: no other's replace or remove
+        them."""
+        return RecordTable(partial(self._replica_changed, fleet_id))
+
+    def deployments_of(
+        self, variant_id: str, organization: OrganizationRecord
+    ) -> list[DeploymentRecord]:
+        """Return where a variant runs for an organization: its own deployments first, and none
+        outside of the regions that it allows: one that states no region is outside. Whoever sends
+        anything to a replica asks here."""
+        owners, regions = (None, organization.organization_id), organization.allowed_regions
         return [
             deployment
             for deployment in self._deployments_of.get(variant_id, [])
-            if deployment.dedicated_to in (None, organization_id)
+            if deployment.dedicated_to in owners
+            and (regions is None or deployment.region in regions)
         ]
 
     @property
@@ -186,11 +201,11 @@ class DeploymentTable:
         known = (deployment.timeouts.total_seconds for deployment in self.deployments.all())
         return max(known, default=DeploymentTimeouts().total_seconds)
 
-    def runs(self, variant_id: str, organization_id: str) -> bool:
+    def runs(self, variant_id: str, organization: OrganizationRecord) -> bool:
         """Tell whether a variant is meant to run for an organization, or does."""
         return any(
             deployment.replicas_min > 0 or self.pools[deployment.deployment_id].has_ready_replica
-            for deployment in self.deployments_of(variant_id, organization_id)
+            for deployment in self.deployments_of(variant_id, organization)
         )
 
     def drop_unused_pools(self) -> None:
@@ -200,17 +215,20 @@ class DeploymentTable:
             is_wanted = self.deployments.get(deployment_id) or self._replicas_of.get(deployment_id)
             if not is_wanted and pool.is_idle:
                 del self.pools[deployment_id]
+                for pools in self.pools_of.values():
+                    pools.pop(deployment_id, None)
 
     def tell_pools(self) -> None:
         """Bring pools to what is known of their replicas."""
-        for deployment_id in self._touched:
-            self._add_pool(deployment_id)
+        for deployment_id, fleet_id in self._touched.items():
+            self._add_pool(deployment_id, fleet_id)
             self.pools[deployment_id].set_replicas(self._replicas_of.get(deployment_id, {}))
         self._touched.clear()
 
-    def _add_pool(self, deployment_id: str) -> None:
+    def _add_pool(self, deployment_id: str, fleet_id: str) -> None:
         if deployment_id not in self.pools:
-            self.pools[deployment_id] = self._make_pool(deployment_id)
+            pool = self.pools[deployment_id] = self._make_pool(deployment_id, fleet_id)
+            self.pools_of.setdefault(fleet_id, {})[deployment_id] = pool
 
     def _deployment_changed(
         self, before: DeploymentRecord | None, after: DeploymentRecord | None
@@ -226,30 +244,36 @@ class DeploymentTable:
             listed = self._deployments_of.setdefault(after.variant_id, [])
             listed.append(after)
             listed.sort(key=lambda deployment: deployment.dedicated_to is None)
-            self._add_pool(after.deployment_id)
+            self._add_pool(after.deployment_id, after.fleet_id)
             self.pools[after.deployment_id].configure(after)
 
-    def _replica_changed(self, before: ReplicaRecord | None, after: ReplicaRecord | None) -> None:
+    def _replica_changed(
+        self, fleet_id: str, before: ReplicaRecord | None, after: ReplicaRecord | None
+    ) -> None:
         if before is not None:
             replicas = self._replicas_of[before.deployment_id]
             del replicas[before.replica_id]
             if not replicas:
                 del self._replicas_of[before.deployment_id]
-            self._touched.add(before.deployment_id)
+            self._touched[before.deployment_id] = fleet_id
         if after is not None:
             self._replicas_of.setdefault(after.deployment_id, {})[after.replica_id] = after
-            self._touched.add(after.deployment_id)
+            self._touched[after.deployment_id] = fleet_id
+
+
+def _pool(deployment_id: str, fleet_id: str) -> Pool:
+    return Pool(deployment_id)
 
 
 class Directory:
-    """Tables of control's feed and of the fleet's: a change costs what it touches."""
+    """Tables of control's feed and of the fleets': a change costs what it touches."""
 
     def __init__(
         self,
         salt_secret: str,
         key_peppers: Sequence[str] = (),
         *,
-        make_pool: Callable[[str], Pool] = Pool,
+        make_pool: Callable[[str, str], Pool] = _pool,
     ) -> None:
         self._fleet_sizes = RecordTable[GatewayCountRecord]()
         self._limit_tiers = RecordTable[UsageTierRecord]()
@@ -270,7 +294,6 @@ class Directory:
                 "limit_tier": self._limit_tiers,
             }
         )
-        self.replicas = FeedMirror({"replica": self._running.replicas})
         self.pools = self._running.pools
         # What is asked is answered by the part that knows.
         self.principal = self.authenticator.find
@@ -323,7 +346,15 @@ class Directory:
             self.authenticator.is_complete = not batch.is_partial
             self.authenticator.is_open = True
 
-    def applying_replicas(self, batch: ChangeBatch) -> Iterator[None]:
-        """Take in a batch of the fleet's feed, pausing where it looks at everything."""
-        yield from self.replicas.applying(batch)
+    def add_fleet(self, fleet_id: str) -> FeedMirror:
+        """Return the mirror of one more fleet's feed."""
+        return FeedMirror({"replica": self._running.replicas_of_fleet(fleet_id)})
+
+    def pools_of(self, fleet_id: str) -> Mapping[str, Pool]:
+        """Return the pools of a fleet's deployments."""
+        return self._running.pools_of.get(fleet_id, {})
+
+    def applying_replicas(self, mirror: FeedMirror, batch: ChangeBatch) -> Iterator[None]:
+        """Take in a batch of a fleet's feed, pausing where it looks at everything."""
+        yield from mirror.applying(batch)
         self._running.tell_pools()

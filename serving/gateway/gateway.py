@@ -6,13 +6,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import structlog
 
 from serving.contract.client_address import UnknownProxy
 from serving.contract.feed import RECORD_OF_KIND
 from serving.contract.ids import EventIdGenerator
-from serving.contract.replica import ReplicaRecord
 from serving.engine.http_client import ReplicaClient
 from serving.engine.https_client import HttpsReplicaCall, open_session
 from serving.feed.follower import FeedSource, Fetch
@@ -29,6 +27,7 @@ from serving.gateway.config import (
 )
 from serving.gateway.directory import Directory
 from serving.gateway.failed_requests import FailedRequestLog
+from serving.gateway.fleet_link import FleetLink
 from serving.gateway.grammar_check import GrammarChecker
 from serving.gateway.hedging import run_hedged
 from serving.gateway.http.connection_limits import ConnectionLimits
@@ -42,7 +41,6 @@ from serving.gateway.prefix_sync import PrefixSync
 from serving.gateway.rate_limits import RateLimitEnforcer
 from serving.gateway.relay import DisconnectDrain
 from serving.gateway.render_offload import RenderOffload
-from serving.gateway.slot_shares import DemandReporter, GrantedSlots
 from serving.internal_http import InternalCallError
 from serving.limits.limiter import RateLimiter
 from serving.limits.plans import RateLimitPlans
@@ -102,18 +100,21 @@ class Gateway:
         self.directory = Directory(
             config.salt_secret, config.key_peppers, make_pool=self._make_pool
         )
-        self.shares = GrantedSlots(self.directory.live_gateway_count)
         self.journal = Journal(config.directory / JOURNAL, now=clock.time)
         leave_credential(config.directory, config.credential)
-        self.demand = DemandReporter(
-            self.session,
-            config.fleet_url,
-            config.credential,
-            gateway_id=self.journal.gateway_id,
-            shares=self.shares,
-            pools=lambda: self.directory.pools,
-            report_seconds=config.demand_report_seconds,
-        )
+        self.fleets = {
+            fleet_id: FleetLink(
+                fleet_id,
+                url,
+                session=self.session,
+                credential=config.credential,
+                directory=self.directory,
+                gateway_id=self.journal.gateway_id,
+                folder=config.directory,
+                report_seconds=config.demand_report_seconds,
+            )
+            for fleet_id, url in config.fleet_urls.items()
+        }
         self.api = ControlApi(self.session, config.control_url, config.credential, clock)
         self.lineage = DatabaseIdentityCheck(self.journal.lineage, self.journal.note_lineage)
         returns = LeaseReturnQueue()
@@ -141,10 +142,14 @@ class Gateway:
             if config.siblings_directory
             else None
         )
-        self.control_feed, self.replica_feed = self._feeds(config)
+        self.control_feed = control_feed(
+            FeedSource(self.session, f"{config.control_url}/internal/v1/feed", config.credential),
+            config.directory / "feed.sqlite3",
+            self.directory,
+        )
         self.parse_offload = ParseOffload()
         self.render_offload = RenderOffload()
-        self.grammars = GrammarChecker(self.session, config.fleet_url, config.credential)
+        self.grammars = GrammarChecker(self.session, config.fleet_urls, config.credential)
         self.lingering = DisconnectDrain()
         self.claims = IdempotencyClaims(self.api, self.journal)
         window = (
@@ -205,39 +210,38 @@ class Gateway:
             unknown_proxy=self.connections.unknown_proxy,
         )
 
-    def _make_pool(self, deployment_id: str) -> Pool:
+    def _make_pool(self, deployment_id: str, fleet_id: str) -> Pool:
+        fleet = self.fleets.get(fleet_id)
+        if fleet is None:
+            return Pool(deployment_id)  # which never has a replica
         return Pool(
             deployment_id,
-            share_of=self.shares.of,
-            may_exceed=self.shares.may_exceed,
-            on_demand=self.demand.note_news,
+            share_of=fleet.shares.of,
+            may_exceed=fleet.shares.may_exceed,
+            on_demand=fleet.demand.note_news,
             on_prompt=self.prefix_news.tell,
             all_pressure=self.pressure,
         )
 
-    def _feeds(self, config: GatewayConfig) -> tuple[FeedSubscription, FeedSubscription]:
-        credential, folder = config.credential, config.directory
-        feed_url = f"{config.control_url}/internal/v1/feed"
-        control = FeedSource(self.session, feed_url, credential)
-        fleet = FeedSource(self.session, f"{config.fleet_url}/replicas", credential)
-        return (
-            control_feed(control, folder / "feed.sqlite3", self.directory),
-            replica_feed(fleet, folder / "replicas.sqlite3", self.directory),
-        )
+    @property
+    def gateways_sharing_slots(self) -> int:
+        """How many gateways there are by the fleet that knows of most."""
+        return max(fleet.shares.live_gateway_count for fleet in self.fleets.values())
 
     def live_gateway_count(self) -> int:
-        """Return how many gateways there are, this one too: the fleet knows of one that came while
-        control was away, control of those that the fleet cannot hear."""
-        return max(self.directory.live_gateway_count(), self.shares.live_gateway_count)
+        """Return how many gateways there are, this one too: a fleet knows of one that came while
+        control was away, control of those that no fleet can hear."""
+        return max(self.directory.live_gateway_count(), self.gateways_sharing_slots)
 
     def ended_tasks(self) -> list[str]:
         """Return the background tasks that ended, which none should."""
         return [task.get_name() for task in self._tasks if _has_died(task)]
 
     async def load(self) -> None:
-        """Take in what both feeds had said when this gateway last ran: to be done before `start`,
+        """Take in what all feeds had said when this gateway last ran: to be done before `start`,
         and before anybody is listened to."""
-        await self.replica_feed.load()
+        for fleet in self.fleets.values():
+            await fleet.replica_feed.load()
         await self.control_feed.load()
 
     def start(self) -> None:
@@ -252,7 +256,8 @@ class Gateway:
         refused, and might have asked another gateway."""
         with suppress(TimeoutError):
             async with asyncio.timeout(INFORMED_SECONDS_MAX):
-                await asyncio.gather(self.control_feed.known.wait(), self.replica_feed.known.wait())
+                feeds = [fleet.replica_feed for fleet in self.fleets.values()]
+                await asyncio.gather(*(feed.known.wait() for feed in (self.control_feed, *feeds)))
 
     def drain(self) -> None:
         """Say no to the balancer, and let each answer be its connection's last."""
@@ -264,8 +269,7 @@ class Gateway:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self.shares.is_told:
-            await self.demand.leave()
+        await asyncio.gather(*(fleet.leave() for fleet in self.fleets.values()))
         try:
             async with asyncio.timeout(LAST_SHIPMENT_SECONDS):
                 await self.shipper.ship_all()
@@ -280,7 +284,8 @@ class Gateway:
                 await self.failed_requests.send()
         await self.journal.close()
         await self.control_feed.close()
-        await self.replica_feed.close()
+        for fleet in self.fleets.values():
+            await fleet.replica_feed.close()
         await self.parse_offload.close()
         await self.render_offload.close()
         await self.limiter.line.close()
@@ -296,12 +301,12 @@ class Gateway:
 
     def _background(self) -> dict[str, Coroutine[None, None, None]]:
         beside = {} if self.orphans is None else {"orphans": self.orphans.run()}
+        for fleet in self.fleets.values():
+            beside |= fleet.background()
         return {
             **beside,
             "control feed": self.control_feed.follow(),
             "control state": self.control_feed.keeper.run(),
-            "replica feed": self.replica_feed.follow(),
-            "replica state": self.replica_feed.keeper.run(),
             "leases": self.poll.run(),
             "shipper": self.shipper.run(),
             "idempotency keys": self.claims.run(),
@@ -309,7 +314,6 @@ class Gateway:
             "prefix news": self.prefix_news.run(),
             "presence": self.presence.run(),
             "failed requests": self.failed_requests.run(),
-            "slot shares": self.demand.run(),
             "unused pools": self._drop_unused_pools(),
         }
 
@@ -341,16 +345,6 @@ def _report(task: asyncio.Task[None]) -> None:
         log.error("background_task_died", task=task.get_name(), exc_info=error)
 
 
-REPLICA_KINDS: dict[str, type[msgspec.Struct]] = {"replica": ReplicaRecord}
-
-
 def control_feed(fetch: Fetch, path: Path, directory: Directory) -> FeedSubscription:
     """Return the feed of keys, models, prices and deployments."""
     return FeedSubscription(fetch, RECORD_OF_KIND, path, directory.mirror, directory.applying)
-
-
-def replica_feed(fetch: Fetch, path: Path, directory: Directory) -> FeedSubscription:
-    """Return the feed of live replicas."""
-    return FeedSubscription(
-        fetch, REPLICA_KINDS, path, directory.replicas, directory.applying_replicas
-    )

@@ -5,6 +5,7 @@ dialects' own bounds must do.
 """
 
 import time
+from collections.abc import Mapping
 
 import aiohttp
 import structlog
@@ -30,16 +31,22 @@ Key = tuple[str, str, str, bytes]
 
 
 class GrammarChecker:
-    """Asks the fleet at `fleet_url`, and remembers its verdicts by organization, schemas and
-    weights. `unchecked_count` is how many requests went on with the dialects' bounds alone,
-    `unknown_count` how many were refused since nobody could tell."""
+    """Asks the deployment's fleet, of those at `fleet_urls`, and remembers its verdicts by
+    organization, schemas and weights. `unchecked_count` is how many requests went on with the
+    dialects' bounds alone, `unknown_count` how many were refused since nobody could tell."""
 
-    def __init__(self, session: aiohttp.ClientSession, fleet_url: str, credential: str) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, fleet_urls: Mapping[str, str], credential: str
+    ) -> None:
         self.unchecked_count = 0
         self.unknown_count = 0
-        self._fleet = InternalHttpClient(session, fleet_url, credential)
+        self._fleets = {
+            fleet_id: InternalHttpClient(session, url, credential)
+            for fleet_id, url in fleet_urls.items()
+        }
         self._verdicts = GrammarVerdicts[Key](KEEP_SECONDS)
-        self._away_until = 0.0
+        self._away_until: dict[str, float] = {}
+        """By fleet."""
 
     async def check(
         self, organization_id: str, deployment: DeploymentRecord, grammars: RequestGrammars
@@ -71,13 +78,15 @@ class GrammarChecker:
     async def _ask(
         self, organization_id: str, deployment: DeploymentRecord, grammars: RequestGrammars
     ) -> GrammarVerdict:
-        if time.monotonic() < self._away_until:
+        fleet_id, now = deployment.fleet_id, time.monotonic()
+        fleet = self._fleets.get(fleet_id)
+        if fleet is None or now < self._away_until.get(fleet_id, now):
             return GrammarVerdict("unknown")
         question = GrammarQuestion(organization_id, deployment.deployment_id, grammars.schemas)
         try:
-            return await self._fleet.post("grammars", question, GrammarVerdict, ASK_SECONDS)
+            return await fleet.post("grammars", question, GrammarVerdict, ASK_SECONDS)
         except InternalCallError as error:
-            self._away_until = time.monotonic() + AWAY_SECONDS
+            self._away_until[fleet_id] = time.monotonic() + AWAY_SECONDS
             log.warning("grammars_unknown", error=str(error))
             return GrammarVerdict("unknown")
 

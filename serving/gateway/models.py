@@ -46,7 +46,7 @@ def offers_of(directory: Directory, principal: Principal) -> list[tuple[str, Mod
     return [
         (name, model)
         for model in directory.models(principal.organization_id)
-        if directory.runs(model.variant_id, principal.organization_id)
+        if directory.runs(model.variant_id, principal.organization)
         and may_use(principal, model.public_id, *model.aliases)
         for name in (model.public_id, *model.aliases)
     ]

@@ -132,8 +132,8 @@ def _add_gauges_of_feeds(gateway: Gateway) -> None:
     gauge("feed_age_seconds", "Since control answered.", lambda: gateway.control_feed.age_seconds)
     gauge(
         "replica_feed_age_seconds",
-        "Since fleet answered.",
-        lambda: gateway.replica_feed.age_seconds,
+        "Since the fleet answered that has been silent for longest.",
+        lambda: max(fleet.replica_feed.age_seconds for fleet in gateway.fleets.values()),
     )
     gauge(
         "state_save_failures",
@@ -178,8 +178,12 @@ def _add_gauges_of_books(gateway: Gateway) -> None:
 
 def _add_gauges_of_others(gateway: Gateway) -> None:
     gauge = gateway.metrics.gauge
-    gauge("share_failures", "Of asking for slots, in a row.", lambda: gateway.demand.failures)
-    gauge("gateways_sharing_slots", "By the fleet.", lambda: gateway.shares.live_gateway_count)
+    gauge(
+        "share_failures",
+        "Of asking a fleet for slots, in a row.",
+        lambda: max(fleet.demand.failures for fleet in gateway.fleets.values()),
+    )
+    gauge("gateways_sharing_slots", "By the fleets.", lambda: gateway.gateways_sharing_slots)
     gauge("grammars_unchecked", "Not compiled ahead.", lambda: gateway.grammars.unchecked_count)
     gauge("grammars_unknown", "Refused: not checked.", lambda: gateway.grammars.unknown_count)
     parse_offload = gateway.parse_offload

@@ -20,6 +20,7 @@ import uvloop
 from serving import telemetry
 from serving.contract.codec import encode
 from serving.contract.feed import DELETED, RECORD_OF_KIND, FeedChange, FeedPage
+from serving.contract.records import DEFAULT_FLEET
 from serving.feed.changes import parts
 from serving.gateway.__main__ import relieve_collector
 from serving.gateway.config import GatewayConfig
@@ -161,7 +162,7 @@ def main(
         operator_port=0,
         directory=folder,
         control_url=control_url,
-        fleet_url=NOBODY,
+        fleet_urls={DEFAULT_FLEET: NOBODY},
         credential=credential,
         key_peppers=(SECRET,),
         salt_secret=SECRET,

@@ -15,6 +15,7 @@ number = partial(environment.whole_number, default=5, largest=10, smallest=1)
 level = partial(environment.one_of, allowed=("low", "high"))
 seconds = partial(environment.seconds, default=2.0)
 timeout = partial(environment.timeout, default=10.0)
+fleets = partial(environment.named_urls, only="default")
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,8 @@ timeout = partial(environment.timeout, default=10.0)
         (environment.url, "https://example.com/", "https://example.com"),
         (environment.redis_url, "unix:///run/redis.sock", "unix:///run/redis.sock"),
         (environment.networks, "", ()),
+        (fleets, "http://10.0.0.1:8704/", {"default": "http://10.0.0.1:8704"}),
+        (fleets, "eu=http://a:1, us=https://b/", {"eu": "http://a:1", "us": "https://b"}),
     ],
 )
 def test_a_variable_is_typed(reader: Reader, value: str, expected: object) -> None:
@@ -52,6 +55,10 @@ def test_a_variable_is_typed(reader: Reader, value: str, expected: object) -> No
         (environment.url, "https://"),
         (environment.redis_url, "http://example.com"),
         (environment.networks, "10.0.0.1/8"),
+        (fleets, "eu=http://a,eu=http://b"),
+        (fleets, "eu=http://a,http://b"),
+        (fleets, "../eu=http://a"),
+        (fleets, "eu=ftp://a"),
     ],
 )
 def test_an_invalid_value_is_named(reader: Reader, value: str) -> None:

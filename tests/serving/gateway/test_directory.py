@@ -110,5 +110,5 @@ def test_a_dedicated_deployment_serves_its_organization_first_and_nobody_else() 
     shared = msgspec.structs.replace(catalog.deployment(), deployment_id="dep_shared")
     both = (("deployment", "dep_var_demo", own), ("deployment", "dep_shared", shared))
     directory.apply(batch(*both))
-    assert directory.deployments("var_demo", "org_a") == [own, shared]
-    assert directory.deployments("var_demo", "org_b") == [shared]
+    assert directory.deployments("var_demo", A.organization) == [own, shared]
+    assert directory.deployments("var_demo", B.organization) == [shared]

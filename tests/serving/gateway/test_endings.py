@@ -282,7 +282,11 @@ async def test_an_engine_that_stalls_is_cut_off_and_waived(stack: Stack) -> None
         timeouts=catalog.DeploymentTimeouts(gap_seconds=0.2, first_byte_seconds=0.2)
     )
     stack.control.feed.publish("deployment", "dep_var_demo", quick)
-    await eventually(lambda: stack.gateway.directory.deployments("var_demo", "org_a")[0] == quick)
+    await eventually(
+        lambda: (
+            stack.gateway.directory.deployments("var_demo", stack.tenant.organization)[0] == quick
+        )
+    )
     stack.engines[0].script.add(Fault("stall", after_chunks=2, seconds=30))
     async with stack.post(CHAT, ASK | {"stream": True}) as reply:
         lines = data_lines(await reply.text())
@@ -293,7 +297,11 @@ async def test_an_engine_that_stalls_is_cut_off_and_waived(stack: Stack) -> None
 async def test_an_engine_that_never_answers_is_504(stack: Stack) -> None:
     quick = catalog.deployment(timeouts=catalog.DeploymentTimeouts(first_byte_seconds=0.2))
     stack.control.feed.publish("deployment", "dep_var_demo", quick)
-    await eventually(lambda: stack.gateway.directory.deployments("var_demo", "org_a")[0] == quick)
+    await eventually(
+        lambda: (
+            stack.gateway.directory.deployments("var_demo", stack.tenant.organization)[0] == quick
+        )
+    )
     stack.engines[0].script.add(Fault("hang", seconds=30))
     async with stack.post(CHAT, ASK | {"stream": True}) as reply:
         assert reply.status == 504

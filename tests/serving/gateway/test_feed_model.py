@@ -189,7 +189,8 @@ def compare(directory: Directory, model: Model) -> None:
             schedule = directory.schedule(variant, organization_id, NOW)
             theirs = schedule and schedule[0].price_id
             assert theirs == model.schedule(variant, organization_id)
-            places = directory.deployments(variant, organization_id)
+            organization = OrganizationRecord(organization_id, "active", (), "salt")
+            places = directory.deployments(variant, organization)
             assert {each.deployment_id for each in places} == model.deployments(
                 variant, organization_id
             )

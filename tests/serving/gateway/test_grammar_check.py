@@ -136,7 +136,7 @@ async def test_a_fleet_that_is_away_is_left_alone_for_a_while_and_what_is_known_
         assert (await ask(stack, tools=STRICT))[0] == 503
     assert len(stack.control.grammars.questions) == 2
     stack.control.grammars.verdict = GrammarVerdict("good")
-    monkeypatch.setattr(stack.gateway.grammars, "_away_until", 0.0)
+    monkeypatch.setattr(stack.gateway.grammars, "_away_until", {})
     assert (await ask(stack, tools=STRICT))[0] == 200
 
 

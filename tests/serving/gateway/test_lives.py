@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from serving.contract.ids import new_id
+from serving.contract.records import DEFAULT_FLEET
 from serving.feed import state_store
 from serving.feed.changes import ChangeBatch
 from serving.feed.state_store import StateFile
@@ -148,7 +149,7 @@ async def saved(stack: Stack) -> None:
     """Wait until the gateway's disk has all that both feeds told."""
     for feed, told in [
         (stack.gateway.control_feed, stack.control.feed),
-        (stack.gateway.replica_feed, stack.control.fleet),
+        (stack.gateway.fleets[DEFAULT_FLEET].replica_feed, stack.control.fleet),
     ]:
         await eventually(lambda feed=feed, told=told: feed.keeper.saved_version == told.version)
 

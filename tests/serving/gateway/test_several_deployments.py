@@ -141,6 +141,6 @@ async def test_a_pool_stays_while_its_deployment_or_a_replica_is_there(both: Sta
     both.control.feed.publish("deployment", "dep_other", None)
     both.control.fleet.publish("replica", "rep_1", None)
     await eventually(lambda: not directory.pools["dep_var_demo"].replicas)
-    await eventually(lambda: len(directory.deployments("var_demo", "org_a")) == 1)
+    await eventually(lambda: len(directory.deployments("var_demo", both.tenant.organization)) == 1)
     directory.drop_unused_pools()
     assert set(directory.pools) == {"dep_var_demo", "dep_other"}

@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from serving.contract.records import GatewayCountRecord
+from serving.contract.records import DEFAULT_FLEET, GatewayCountRecord
 from serving.contract.slot_shares import EngineLoad
 from tests.fixtures import catalog
 from tests.fixtures.fake_control import FakeControl
@@ -157,11 +157,11 @@ async def test_a_gateway_that_the_fleet_does_not_answer_any_more_keeps_its_share
     pool, slots = stack.gateway.directory.pools["dep_var_demo"], stack.control.slots
     await eventually(lambda: pool.replicas["rep_1"].share == 8)
     slots.is_down = True
-    await eventually(lambda: stack.gateway.demand.failures > 1)
+    await eventually(lambda: stack.gateway.fleets[DEFAULT_FLEET].demand.failures > 1)
     assert pool.replicas["rep_1"].share == 8
     assert await ask(stack) == 200
     slots.is_down = False
-    await eventually(lambda: stack.gateway.demand.failures == 0)
+    await eventually(lambda: stack.gateway.fleets[DEFAULT_FLEET].demand.failures == 0)
 
 
 async def test_where_the_fleet_never_answered_a_gateway_takes_its_part_of_all(
@@ -174,7 +174,10 @@ async def test_where_the_fleet_never_answered_a_gateway_takes_its_part_of_all(
         await stack.ready()
         assert await ask(stack) == 200
         pool = stack.gateway.directory.pools["dep_var_demo"]
-        assert (pool.replicas["rep_1"].share, stack.gateway.shares.is_told) == (8, False)
+        assert (
+            pool.replicas["rep_1"].share,
+            stack.gateway.fleets[DEFAULT_FLEET].shares.is_told,
+        ) == (8, False)
         for gateways, part in ((3, 2), (20, 1), (2, 4)):
             size = GatewayCountRecord(gateways)
             stack.control.feed.publish("fleet_size", "all", size)

@@ -1,0 +1,72 @@
+"""One fleet as a gateway sees it: its feed of replicas, and the slots of them that it grants."""
+
+from collections.abc import Coroutine
+from pathlib import Path
+
+import aiohttp
+import msgspec
+
+from serving.contract.records import DEFAULT_FLEET
+from serving.contract.replica import ReplicaRecord
+from serving.feed.follower import FeedSource
+from serving.feed.subscription import FeedSubscription
+from serving.gateway.directory import Directory
+from serving.gateway.slot_shares import DemandReporter, GrantedSlots
+
+REPLICA_KINDS: dict[str, type[msgspec.Struct]] = {"replica": ReplicaRecord}
+
+
+class FleetLink:
+    """Follows the feed of the fleet at `url`, keeps its last good state in `folder`, and reports
+    what there is to do in its deployments."""
+
+    def __init__(
+        self,
+        fleet_id: str,
+        url: str,
+        *,
+        session: aiohttp.ClientSession,
+        credential: str,
+        directory: Directory,
+        gateway_id: str,
+        folder: Path,
+        report_seconds: float,
+    ) -> None:
+        self.fleet_id = fleet_id
+        self.shares = GrantedSlots(directory.live_gateway_count)
+        self.demand = DemandReporter(
+            session,
+            url,
+            credential,
+            gateway_id=gateway_id,
+            shares=self.shares,
+            pools=lambda: directory.pools_of(fleet_id),
+            report_seconds=report_seconds,
+        )
+        mirror = directory.add_fleet(fleet_id)
+        self.replica_feed = FeedSubscription(
+            FeedSource(session, f"{url}/replicas", credential),
+            REPLICA_KINDS,
+            folder / _state_name(fleet_id),
+            mirror,
+            lambda batch: directory.applying_replicas(mirror, batch),
+        )
+
+    def background(self) -> dict[str, Coroutine[None, None, None]]:
+        """Return what runs beside the requests, by name."""
+        return {
+            f"replica feed {self.fleet_id}": self.replica_feed.follow(),
+            f"replica state {self.fleet_id}": self.replica_feed.keeper.run(),
+            f"slot shares {self.fleet_id}": self.demand.run(),
+        }
+
+    async def leave(self) -> None:
+        """Give back what the fleet granted, if it granted anything."""
+        if self.shares.is_told:
+            await self.demand.leave()
+
+
+def _state_name(fleet_id: str) -> str:
+    """Return the name of the file with what a fleet's feed last said; that of the only fleet is
+    the one that it had before there were several."""
+    return "replicas.sqlite3" if fleet_id == DEFAULT_FLEET else f"replicas-{fleet_id}.sqlite3"
