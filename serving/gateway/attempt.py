@@ -388,7 +388,7 @@ class ReplicaAttempt:
             context.inference.dialect.rendering(context.inference, context.response.request_id),
             context.response,
             context.cancel_scope,
-            organization_id=context.admission.slot_request.organization_id,
+            holder=context.admission.slot_request,
             render_offload=context.render_offload,
             inline_bytes_max=context.inference.inline_bytes_max,
             gap_seconds=gap_seconds,

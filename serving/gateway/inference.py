@@ -134,10 +134,9 @@ class InferenceHandler:
         if plan is not None:
             self.rate_limits.check(response, dialect, plan)
         try:
-            organization = principal.organization
             body = await http.read_body(
                 body_bytes_max(self.directory.request_tokens_max),
-                self.body_memory.hold(organization.organization_id, organization.weight),
+                self.body_memory.hold(principal.organization),
                 first_seconds=self.body_begins_seconds,
             )
             parse = self.parse_offload.parse

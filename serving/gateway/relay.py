@@ -17,6 +17,7 @@ from serving.gateway.cancel_scope import CancelScope
 from serving.gateway.dialects.base import Renderer
 from serving.gateway.http.response import HttpResponse
 from serving.gateway.render_offload import RenderedBody, RenderOffload
+from serving.pool.overload import Holder
 
 LINGER_SECONDS = 5.0
 LINGERING_MAX = 32
@@ -64,7 +65,7 @@ class Relay:
         response: HttpResponse,
         cancel_scope: CancelScope,
         *,
-        organization_id: str,
+        holder: Holder,
         render_offload: RenderOffload,
         inline_bytes_max: int,
         gap_seconds: float,
@@ -77,7 +78,7 @@ class Relay:
         self._rendering = rendering
         self._response = response
         self._cancel_scope = cancel_scope
-        self._organization_id = organization_id
+        self._holder = holder
         self._render_offload = render_offload
         self._inline_bytes_max = inline_bytes_max
         self._finished: RenderedBody | None = None
@@ -143,7 +144,7 @@ class Relay:
         finally:
             self._observe_gaps(self._gaps)
         if rest or size > LONG_BYTES:
-            with self._render_offload.without_slots(self._organization_id, size, on_last_byte):
+            with self._render_offload.without_slots(self._holder, size, on_last_byte):
                 await self._end_long(rest, size)
         else:
             reading.end()
@@ -167,7 +168,7 @@ class Relay:
         self._cancel_scope.clear_deadline()
         finishing = asyncio.ensure_future(
             self._render_offload.finish(
-                self._organization_id,
+                self._holder.organization_id,
                 self._reading,
                 None if self._cancel_scope.is_detached else self._rendering,
                 rest,

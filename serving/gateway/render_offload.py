@@ -22,7 +22,7 @@ from serving.gateway.dialects.base import Renderer
 from serving.offload.pool import WORKER, OffloadBusy, OffloadPool, OffloadTimeout, TenantSemaphore
 from serving.offload.process import WorkerDied, WorkerProcess
 from serving.offload.worker import serve
-from serving.pool.overload import SharedCapacity
+from serving.pool.overload import Holder, SharedCapacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +88,19 @@ class RenderOffload:
 
     @contextmanager
     def without_slots(
-        self, organization_id: str, size: int, vacate: Callable[[], None]
+        self, holder: Holder, size: int, vacate: Callable[[], None]
     ) -> Iterator[None]:
         """Let an answer of so many bytes `vacate` its slots before its end is made, where there is
         room: the memory of others stays bounded by their slots."""
-        if not self._vacated.fits(organization_id, 1, size):
+        if not self._vacated.fits(holder, size):
             yield
             return
-        self._vacated.add(organization_id, size)
+        self._vacated.add(holder, size)
         try:
             vacate()
             yield
         finally:
-            self._vacated.add(organization_id, -size)
+            self._vacated.add(holder, -size)
 
     async def finish(
         self,

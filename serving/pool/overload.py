@@ -12,11 +12,22 @@ what one may, and each of them as much as they leave of that.
 
 from collections.abc import Mapping
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from serving.contract.tiers import Guarantees, divide
 from serving.contract.units import TIERS, Tier
 from serving.pool.slot_request import SlotRequest
+
+
+class Holder(Protocol):
+    """Who holds a part of what organizations share: an organization, or a request of one."""
+
+    @property
+    def organization_id(self) -> str: ...
+    @property
+    def weight(self) -> int: ...
+    @property
+    def is_paying(self) -> bool: ...
 
 
 class SharedCapacity:
@@ -25,22 +36,31 @@ class SharedCapacity:
     def __init__(self, size_max: int) -> None:
         self.held = 0
         self.size_max = size_max
+        self._never_paid = 0
+        """Of what is held: by all organizations together that never paid."""
         self._of: dict[str, int] = {}
 
-    def fits(self, organization_id: str, weight: int, size: int, free: float | None = None) -> bool:
-        """Tell whether an organization may hold so much more, where so much is `free`: by default
-        what nobody holds."""
+    def fits(self, holder: Holder, size: int, free: float | None = None) -> bool:
+        """Tell whether somebody may hold so much more, where so much is `free`: by default what
+        nobody holds."""
         left = (self.size_max - self.held if free is None else free) - size
-        return left >= 0 and self._of.get(organization_id, 0) + size <= max(1, weight) * left
+        if left < 0:
+            return False
+        own = self._of.get(holder.organization_id, 0) + size
+        if holder.is_paying:
+            return own <= max(1, holder.weight) * left
+        return own <= left - self._never_paid
 
-    def add(self, organization_id: str, size: int) -> None:
+    def add(self, holder: Holder, size: int) -> None:
         """Hold more, or less."""
         self.held += size
-        own = self._of.get(organization_id, 0) + size
+        if not holder.is_paying:
+            self._never_paid += size
+        own = self._of.get(holder.organization_id, 0) + size
         if own:
-            self._of[organization_id] = own
+            self._of[holder.organization_id] = own
         else:
-            self._of.pop(organization_id, None)
+            self._of.pop(holder.organization_id, None)
 
 
 POOL_TOKENS_MAX = 48_000_000
@@ -61,10 +81,6 @@ class LoadShedder:
         self._rooms: dict[Tier, SharedCapacity] = {
             tier: SharedCapacity(tokens_max) for tier in TIERS
         }
-        self._never_paid: dict[Tier, SharedCapacity] = {
-            tier: SharedCapacity(tokens_max) for tier in TIERS
-        }
-        """Of the tokens in `_rooms`: who may hold how much of what they may hold together."""
         self._levels: tuple[LoadShedder, ...] = (self, *(within._levels if within else ()))
 
     def fits(self, request: SlotRequest, guarantee: float) -> bool:
@@ -74,12 +90,8 @@ class LoadShedder:
             room, most = level._rooms[request.tier], level._tokens_max
             left = max(most * part - level.tokens, most * guarantee - room.held)
             # Where all organizations of a tier leave half of it, so does each.
-            is_easy = room.held + 2 * size <= left
-            if not request.is_paying:
-                shared = level._never_paid[request.tier]
-                if not shared.fits(request.organization_id, 1, size, left - shared.held):
-                    return False
-            elif not (is_easy or room.fits(request.organization_id, request.weight, size, left)):
+            is_easy = request.is_paying and room.held + 2 * size <= left
+            if not (is_easy or room.fits(request, size, left)):
                 return False
         return True
 
@@ -92,12 +104,9 @@ class LoadShedder:
         self._add(request, -request.input_tokens)
 
     def _add(self, request: SlotRequest, tokens: int) -> None:
-        tenant_id = request.tenant_id
         for level in self._levels:
             level.tokens += tokens
-            level._rooms[request.tier].add(tenant_id, tokens)
-            if not request.is_paying:
-                level._never_paid[request.tier].add(request.organization_id, tokens)
+            level._rooms[request.tier].add(request, tokens)
 
 
 MEMORY_SECONDS = 30.0

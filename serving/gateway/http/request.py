@@ -13,7 +13,7 @@ from serving.gateway.errors import (
     UnsupportedMediaType,
 )
 from serving.gateway.http.response import ClientDisconnected, ResponseCycle
-from serving.pool.overload import SharedCapacity
+from serving.pool.overload import Holder, SharedCapacity
 
 Scope = MutableMapping[str, Any]
 
@@ -33,32 +33,31 @@ class BodyMemory:
     def __init__(self, bytes_max: int = BODIES_BYTES_MAX) -> None:
         self.room = SharedCapacity(bytes_max)
 
-    def hold(self, organization_id: str, weight: int) -> "BodyReservation":
+    def hold(self, holder: Holder) -> "BodyReservation":
         """Return what counts one request's body."""
-        return BodyReservation(self.room, organization_id, weight)
+        return BodyReservation(self.room, holder)
 
 
 class BodyReservation:
     """The bytes of one body."""
 
-    __slots__ = ("_organization_id", "_room", "_size", "_weight")
+    __slots__ = ("_holder", "_room", "_size")
 
-    def __init__(self, room: SharedCapacity, organization_id: str, weight: int) -> None:
+    def __init__(self, room: SharedCapacity, holder: Holder) -> None:
         self._room = room
-        self._organization_id = organization_id
-        self._weight = weight
+        self._holder = holder
         self._size = 0
 
     def check(self, size: int) -> None:
         """Raise ServiceUnavailable when a body of this length would find no room."""
-        if not self._room.fits(self._organization_id, self._weight, size - self._size):
+        if not self._room.fits(self._holder, size - self._size):
             message = "Too many large requests are under way. Please try again."
             raise ServiceUnavailable(message, code="server_is_overloaded")
 
     def grow(self, size: int) -> None:
         """Hold so many bytes in all. Raises ServiceUnavailable."""
         self.check(size)
-        self._room.add(self._organization_id, size - self._size)
+        self._room.add(self._holder, size - self._size)
         self._size = size
 
     def add(self, size: int) -> None:
@@ -67,7 +66,7 @@ class BodyReservation:
 
     def release(self) -> None:
         """Hold nothing any more."""
-        self._room.add(self._organization_id, -self._size)
+        self._room.add(self._holder, -self._size)
         self._size = 0
 
 

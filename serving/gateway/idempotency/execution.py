@@ -9,7 +9,7 @@ from serving.gateway.errors import Headers, ServiceUnavailable
 from serving.gateway.http.response import HttpResponse
 from serving.gateway.http.write_buffer import ClientTooSlow, ResponseWriter
 from serving.gateway.idempotency.keys import IdempotentRequest, StoredResponse, seal
-from serving.pool.overload import SharedCapacity
+from serving.pool.overload import Holder, SharedCapacity
 from serving.usage.claims import ClaimStateUnknown, IdempotencyClaims
 from serving.usage.journal_writer import JournalUnavailable
 
@@ -23,7 +23,7 @@ class ResponseRecording:
     """One answer as it comes. It is complete once its usage is durable, and over whatever became of
     it: those who wait for more are woken by either, and by each piece."""
 
-    def __init__(self, room: SharedCapacity, organization_id: str, weight: int) -> None:
+    def __init__(self, room: SharedCapacity, holder: Holder) -> None:
         self.pieces: list[bytes] = []
         """Until nobody reads them any more."""
         self.headers: Headers | None = None
@@ -32,8 +32,7 @@ class ResponseRecording:
         self.is_over = False
         self.is_too_long = False
         self._room = room
-        self._organization_id = organization_id
-        self._weight = weight
+        self._holder = holder
         self._bytes = 0
         self._bells: set[asyncio.Event] = set()
         self._when_alone: Callable[[], None] | None = None
@@ -43,11 +42,11 @@ class ResponseRecording:
         if self.is_too_long:
             return
         self.headers, size = headers, len(data)
-        fits = self._room.fits(self._organization_id, self._weight, size)
+        fits = self._room.fits(self._holder, size)
         if fits and self._bytes + size <= COPY_BYTES_MAX:
             self.pieces.append(data)
             self._bytes += size
-            self._room.add(self._organization_id, size)
+            self._room.add(self._holder, size)
         else:
             self.is_too_long = True
             self._drop()
@@ -108,7 +107,7 @@ class ResponseRecording:
             bell.set()
 
     def _drop(self) -> None:
-        self._room.add(self._organization_id, -self._bytes)
+        self._room.add(self._holder, -self._bytes)
         self._bytes = 0
         self.pieces.clear()
 

@@ -240,7 +240,7 @@ class IdempotencyGuard:
             key_digest=keyed_request.key_digest,
             request_digest=keyed_request.request_digest,
         )
-        copy = ResponseRecording(self._copies, claim.organization_id, principal.organization.weight)
+        copy = ResponseRecording(self._copies, principal.organization)
         return IdempotentExecution(keyed_request, claim, response, self._claims, copy)
 
     async def _claim(self, execution: IdempotentExecution) -> Verdict:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from serving.gateway.errors import ServiceUnavailable
 from serving.gateway.http.request import BodyMemory, BodyReservation
+from serving.pool.slot_request import SlotRequest
 from tests.fixtures.gateway import MESSAGES, running_stack
 from tests.fixtures.raw_http import RawClient
 from tests.fixtures.waiting import eventually
@@ -23,7 +24,7 @@ CHAT = "/v1/chat/completions"
 def test_never_too_much_and_a_newcomer_finds_room(deeds: list[tuple[str, int, bool]]) -> None:
     bodies, held = BodyMemory(1_000), list[tuple[str, int, BodyReservation]]()
     for who, size, ends in deeds:
-        body = bodies.hold(who, 1)
+        body = bodies.hold(SlotRequest(who))
         of = Counter[str]()
         for other, bytes_, _ in held:
             of[other] += bytes_
@@ -46,10 +47,31 @@ def test_never_too_much_and_a_newcomer_finds_room(deeds: list[tuple[str, int, bo
 
 def test_weight_counts() -> None:
     bodies = BodyMemory(900)
-    bodies.hold("heavy", 2).grow(600)
+    bodies.hold(SlotRequest("heavy", weight=2)).grow(600)
     with pytest.raises(ServiceUnavailable):
-        bodies.hold("heavy", 2).grow(1)
-    bodies.hold("light", 1).grow(150)
+        bodies.hold(SlotRequest("heavy", weight=2)).grow(1)
+    bodies.hold(SlotRequest("light")).grow(150)
+
+
+def test_fifty_that_never_paid_leave_a_neighbour_what_one_of_them_would() -> None:
+    for attackers in (1, 50):
+        bodies = BodyMemory(64_000)
+        for number in range(attackers):
+            body = bodies.hold(SlotRequest(f"new_{number}", is_paying=False))
+            with suppress(ServiceUnavailable):
+                for _ in range(64):
+                    body.add(1_000)
+        assert bodies.room.held <= 32_000, f"{attackers} took more than one may"
+        bodies.hold(SlotRequest("neighbour")).grow(16_000)
+
+
+def test_of_those_that_never_paid_one_leaves_room_for_another() -> None:
+    bodies = BodyMemory(64_000)
+    greedy = bodies.hold(SlotRequest("new_1", is_paying=False))
+    with suppress(ServiceUnavailable):
+        for _ in range(64):
+            greedy.add(1_000)
+    bodies.hold(SlotRequest("new_2", is_paying=False)).grow(8_000)
 
 
 async def test_a_body_that_finds_no_room_is_refused_and_others_are_served(tmp_path: Path) -> None:

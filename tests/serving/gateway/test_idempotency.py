@@ -17,6 +17,7 @@ from serving.engine.simulated.settings import Fault
 from serving.gateway.http.response import HttpResponse
 from serving.gateway.idempotency import execution, guard, keys
 from serving.pool.overload import SharedCapacity
+from serving.pool.slot_request import SlotRequest
 from serving.usage import claims
 from tests.fixtures import catalog
 from tests.fixtures.gateway import Stack, running_stack
@@ -463,17 +464,17 @@ async def test_an_answer_given_again_needs_room_of_its_own_organization(keyed: S
     room = keyed.gateway.app.inference.body_memory.room
     extra = {"max_tokens": 200, "ignore_eos": True}
     first = await ask(keyed, **extra)
-    room.add("org_a", room.size_max // 2 - len(first.body))
+    room.add(SlotRequest("org_a"), room.size_max // 2 - len(first.body))
     refused = await ask(keyed, **extra)
     assert (refused.status, refused.error["code"]) == (503, "server_is_overloaded")
-    room.add("org_a", len(first.body) - room.size_max // 2)
+    room.add(SlotRequest("org_a"), len(first.body) - room.size_max // 2)
     assert (await ask(keyed, **extra)).body == first.body
     assert room.held == 0
 
 
 def test_a_copy_is_held_until_the_last_who_reads_it_has_left() -> None:
     room = SharedCapacity(1_000)
-    kept = execution.ResponseRecording(room, "org_a", 1)
+    kept = execution.ResponseRecording(room, SlotRequest("org_a"))
     kept.add((), bytes(100))
     slow, fast = kept.enter(), kept.enter()
     kept.end()
@@ -485,11 +486,11 @@ def test_a_copy_is_held_until_the_last_who_reads_it_has_left() -> None:
 
 def test_ones_copies_leave_room_for_anothers() -> None:
     room = SharedCapacity(1_000)
-    greedy = [execution.ResponseRecording(room, "org_a", 1) for _ in range(10)]
+    greedy = [execution.ResponseRecording(room, SlotRequest("org_a")) for _ in range(10)]
     for one in greedy:
         one.add((), bytes(100))
     assert sum(one.is_too_long for one in greedy) == 5
-    modest = execution.ResponseRecording(room, "org_b", 1)
+    modest = execution.ResponseRecording(room, SlotRequest("org_b"))
     modest.add((), bytes(100))
     assert not modest.is_too_long
     for one in (*greedy, modest):

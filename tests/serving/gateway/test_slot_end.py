@@ -14,6 +14,7 @@ from serving.gateway import render_offload
 from serving.gateway.render_offload import RenderOffload
 from serving.pool.overload import SharedCapacity
 from serving.pool.pool import Pool
+from serving.pool.slot_request import SlotRequest
 from serving.usage.journal_writer import JournalWriter
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
@@ -155,9 +156,9 @@ def test_what_waits_without_slots_is_bounded() -> None:
     calls: list[str] = []
     size = render_offload.VACATED_BYTES_MAX // 2
     with (
-        made.without_slots("a", size, lambda: calls.append("a")),
-        made.without_slots("a", 1, lambda: calls.append("a again")),
-        made.without_slots("b", size // 2, lambda: calls.append("b")),
+        made.without_slots(SlotRequest("a"), size, lambda: calls.append("a")),
+        made.without_slots(SlotRequest("a"), 1, lambda: calls.append("a again")),
+        made.without_slots(SlotRequest("b"), size // 2, lambda: calls.append("b")),
     ):
         assert calls == ["a", "b"]
     assert made._vacated.held == 0
