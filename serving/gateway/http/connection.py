@@ -9,8 +9,9 @@ ends such a message at its head and cannot be resumed, so that what follows goes
 import asyncio
 import functools
 import socket
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import unquote
 
 import httptools
@@ -22,7 +23,7 @@ from serving.contract.proxy_protocol import (
     begins_with_proxy_header,
     read_proxy_header,
 )
-from serving.gateway.errors import ApiError, BadRequest, HeadersTooLarge
+from serving.gateway.errors import ApiError, BadRequest, Headers, HeadersTooLarge
 from serving.gateway.http.connection_limits import ConnectionLimits, place_of
 from serving.gateway.http.request import HEADER_COUNT_MAX
 from serving.gateway.http.response import STATUS_LINES, Exchange, unsent_bytes
@@ -30,7 +31,6 @@ from serving.gateway.http.response import STATUS_LINES, Exchange, unsent_bytes
 log = structlog.get_logger(__name__)
 
 
-Headers = Sequence[tuple[bytes, bytes]]
 FRAMING = (b"content-length", b"transfer-encoding")
 RenderError = Callable[[ApiError], tuple[int, bytes]]
 """What is told of a request that is none: the status and the body."""
@@ -65,7 +65,7 @@ SEND_BYTES = 128 * 1024
 UNREAD_BYTES_MAX = 64 * 1024
 """Of a body, beyond which no more is read before these are."""
 OLD_VERSIONS = ("0.9", "1.0")
-"""Of HTTP, which know no `Host`, no chunks and no second request."""
+"""They know no `Host`, no chunks and no second request."""
 KEEPALIVE_SECONDS = 75.0
 """Longer than clients keep idle connections, so that none writes into a closing one."""
 HEAD_SECONDS = 15.0
@@ -79,6 +79,7 @@ PART_SECONDS = 1.0
 """For which who is refused may still send and read."""
 DROPPED_BYTES_MAX = 16 * 1024 * 1024
 """That may come of a body that was refused, or behind what was: as much as a body may have."""
+REFUSAL = b"%bconnection: close\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
 NO_ROOM = (
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"
     b"content-length: 0\r\n\r\n"
@@ -86,25 +87,21 @@ NO_ROOM = (
 """To who connects where too many are connected."""
 
 
-class Application(Protocol):
-    """What answers requests: it starts and ends the answer of each exchange, or aborts it."""
-
-    async def __call__(self, exchange: Exchange) -> None: ...
+Application = Callable[[Exchange], Coroutine[Any, Any, None]]
+"""Starts and ends the answer of an exchange, or aborts it."""
 
 
+@dataclass(eq=False)
 class ServerState:
     """What the connections of one server share."""
 
-    def __init__(
-        self, app: Application, limits: ConnectionLimits, render_error: RenderError
-    ) -> None:
-        self.app = app
-        self.limits = limits
-        self.render_error = render_error
-        self.connections: set[HttpConnection] = set()
-        self.tasks: set[asyncio.Task[None]] = set()
-        self.ended = asyncio.Event()
-        """Set when one of them has ended."""
+    app: Application
+    limits: ConnectionLimits
+    render_error: RenderError
+    connections: set["HttpConnection"] = field(default_factory=set, init=False)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    ended: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set when one of them has ended."""
 
 
 class HttpConnection(asyncio.Protocol):
@@ -121,17 +118,15 @@ class HttpConnection(asyncio.Protocol):
         """The address of the client, or of the balancer where that says nothing else."""
         self.exchange: Exchange | None = None
         """The last request: answered, or under way."""
-        self.is_write_paused = False
+        self.is_read_paused = self.is_write_paused = False
         self._writable = asyncio.Event()
-        self._is_read_paused = False
         self._server = server
         self._lines = server.limits
         self._loop = asyncio.get_running_loop()
         self._parser: httptools.HttpRequestParser = _parser(self)
         self._is_muted = False
         """Whether the parser is told a head that is known already."""
-        self._is_counted = False
-        self._address = ""
+        self._is_counted, self._address = False, ""
         self._preamble: bytes | None = None
         """What came of the PROXY header, until there is all of it; None where none is to come."""
         self._is_deaf = False
@@ -146,12 +141,9 @@ class HttpConnection(asyncio.Protocol):
         self._host_count = 0
         self._awaits_continue = False
         self._has_head = True
-        self._headers_read = 0
-        self._around_bytes = 0
-        self._body_bytes = 0
+        self._headers_read = self._around_bytes = self._body_bytes = self._dropped_bytes = 0
         self._piece_body_bytes = 0
         """Of the bytes being parsed: a message may begin among them."""
-        self._dropped_bytes = 0
 
     # ---- From the first byte to the last
 
@@ -364,8 +356,8 @@ class HttpConnection(asyncio.Protocol):
             self._drop(body)
             return
         self.exchange.feed(body)
-        if self.exchange.unread_bytes > UNREAD_BYTES_MAX and not self._is_read_paused:
-            self._is_read_paused = True
+        if self.exchange.unread_bytes > UNREAD_BYTES_MAX and not self.is_read_paused:
+            self.is_read_paused = True
             self.transport.pause_reading()
 
     def on_message_complete(self) -> None:
@@ -395,7 +387,8 @@ class HttpConnection(asyncio.Protocol):
             else:
                 self._part()
         elif not self.transport.is_closing():
-            self.resume_reading()
+            if self.is_read_paused:
+                self.resume_reading()
             self._lines.note_idle(self, self._address)
             self._is_head_timed = False
             self._set_timer(KEEPALIVE_SECONDS, self.transport.close)
@@ -414,10 +407,7 @@ class HttpConnection(asyncio.Protocol):
             exchange.give_up()
         self._lines.unreadable += 1
         status, body = self._server.render_error(error)
-        head = (
-            b"%bconnection: close\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-        )
-        self.transport.write(head % (STATUS_LINES[status], len(body)) + body)
+        self.transport.write(REFUSAL % (STATUS_LINES[status], len(body), body))
         self._part()
 
     def _hear_no_more(self) -> None:
@@ -470,7 +460,8 @@ class HttpConnection(asyncio.Protocol):
             self._watch_tail(left_bytes)
 
     def _set_timer(self, seconds: float, act: Callable[[], None]) -> None:
-        self._stop_timer()
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = self._loop.call_later(seconds, act)
 
     def _stop_timer(self) -> None:
@@ -482,8 +473,8 @@ class HttpConnection(asyncio.Protocol):
 
     def resume_reading(self) -> None:
         """Read on, where a body that nobody read had stopped it."""
-        if self._is_read_paused:
-            self._is_read_paused = False
+        if self.is_read_paused:
+            self.is_read_paused = False
             self.transport.resume_reading()
 
     def pause_writing(self) -> None:

@@ -56,10 +56,6 @@ def _nobody() -> None:
     """Hear of a hang-up while nobody works on an answer."""
 
 
-def _nobody() -> None:
-    """Hear of a hang-up while nobody works on an answer."""
-
-
 class ClientDisconnected(Exception):
     """The client closed the connection before its request was read, or took no more of its
     answer."""
@@ -69,6 +65,7 @@ class ClientConnection(Protocol):
     """What an exchange needs of its connection."""
 
     transport: asyncio.Transport
+    is_read_paused: bool
     is_write_paused: bool
 
     def resume_reading(self) -> None: ...
@@ -111,18 +108,21 @@ class Exchange:
         self._arrival: asyncio.Future[None] | None = None
         self._head = b""
         self._is_chunked = False
-        self._on_gone = _nobody
+        self.on_gone = _nobody
+        """Called when the client closes the connection."""
 
     def feed(self, part: bytes) -> None:
         """Take a part of the body."""
         self._parts.append(part)
         self.unread_bytes += len(part)
-        self._wake()
+        if self._arrival is not None:
+            self._wake()
 
     def end_body(self) -> None:
         """Hear that the whole body came."""
         self.has_whole_body = True
-        self._wake()
+        if self._arrival is not None:
+            self._wake()
 
     async def read(self) -> bytes:
         """Return what came of the body since the last time, nothing at its end; a client that waits
@@ -131,7 +131,8 @@ class Exchange:
         if not self.has_started and self._awaits_continue:
             self._awaits_continue = False
             connection.transport.write(CONTINUE)
-        connection.resume_reading()
+        if connection.is_read_paused:
+            connection.resume_reading()
         while not (self._parts or self.has_whole_body or self.is_disconnected):
             self._arrival = asyncio.get_running_loop().create_future()
             await self._arrival
@@ -154,18 +155,24 @@ class Exchange:
         """Wait until the client took what it was sent, or is gone."""
         await self.connection.drain()
 
-    def watch(self, on_gone: Callable[[], None] = _nobody) -> None:
+    def watch(self, on_gone: Callable[[], None]) -> None:
         """Call this, and nothing else, when the client closes the connection; now if it did."""
-        self.connection.resume_reading()  # the end of a long body may have left it paused
-        self._on_gone = on_gone
-        if self.is_disconnected:
+        self.on_gone = on_gone
+        if self.has_left:
             on_gone()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the client has closed the connection."""
+        if self.connection.is_read_paused:  # by the end of a long body
+            self.connection.resume_reading()
+        return self.is_disconnected
 
     def lose(self) -> None:
         """Hear that the connection is closed."""
         if not self.is_complete:
             self.give_up()
-        self._on_gone()
+        self.on_gone()
 
     def give_up(self) -> None:
         """Have who works on an answer stop: the client, which is told something else, is gone."""
@@ -273,8 +280,7 @@ class HttpResponse:
     @property
     def is_disconnected(self) -> bool:
         """Whether the client has closed the connection."""
-        self._exchange.connection.resume_reading()  # a long body may have left it paused
-        return self._exchange.is_disconnected
+        return self._exchange.has_left
 
     def on_disconnect(self, act: Callable[[], None]) -> "DisconnectWatch":
         """Call `act` as soon as the client closes the connection, within a `with` block."""
@@ -373,4 +379,4 @@ class DisconnectWatch:
         self._exchange.watch(self._act)
 
     def __exit__(self, *_: object) -> None:
-        self._exchange.watch()
+        self._exchange.on_gone = _nobody

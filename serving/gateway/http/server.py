@@ -2,28 +2,25 @@
 
 import asyncio
 import socket
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
 
 from serving.contract.environment import ConfigError
-from serving.gateway.http.connection import Application, HttpConnection, RenderError, ServerState
-from serving.gateway.http.connection_limits import ConnectionLimits
+from serving.gateway.http.connection import HttpConnection, ServerState
 
 log = structlog.get_logger(__name__)
 
 BACKLOG = 2_048
 
 
+@dataclass(eq=False)
 class HttpServer(ServerState):
     """Calls the application once for each request, in a task of its own."""
 
-    def __init__(
-        self, app: Application, limits: ConnectionLimits, render_error: RenderError
-    ) -> None:
-        super().__init__(app, limits, render_error)
-        self._listener: asyncio.Server | None = None
-        self._given: socket.socket | None = None
+    _listener: asyncio.Server | None = field(default=None, init=False)
+    _given: socket.socket | None = field(default=None, init=False)
 
     @property
     def is_listening(self) -> bool:
