@@ -128,7 +128,7 @@ class Exchange:
         """Return what came of the body since the last time, nothing at its end; a client that waits
         to be asked for it is asked. Raises ClientDisconnected."""
         connection = self.connection
-        if not self.has_started and self._awaits_continue:
+        if self._awaits_continue and not (self.has_started or self.is_disconnected):
             self._awaits_continue = False
             connection.transport.write(CONTINUE)
         if connection.is_read_paused:
