@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import math
 import os
 import signal
 import socket
@@ -19,7 +18,7 @@ from serving.gateway.config import GatewayConfig
 from serving.gateway.dialects.openai.envelope import error_reply
 from serving.gateway.gateway import Gateway, build
 from serving.gateway.http.connection_limits import ConnectionLimits
-from serving.gateway.http.server import HttpServer, given, listener
+from serving.gateway.http.server import HttpServer, given
 from serving.gateway.operator_api import OperatorApp
 from serving.redis_client import unsupported_version
 
@@ -42,51 +41,43 @@ def relieve_collector() -> None:
 
 async def serve(config: GatewayConfig) -> None:
     """Run until a signal; then drain streams, flush the journal and ship it."""
-    sockets = None if config.listening_descriptor is None else [given(config.listening_descriptor)]
+    descriptor = config.listening_descriptor
+    listening = None if descriptor is None else given(descriptor)
     gateway = build(config)
-    public = listener(gateway.app, config.host, config.port, gateway.connections, error_reply)
-    gateway.is_listening = lambda: public.started
+    public = HttpServer(gateway.app, gateway.connections, error_reply)
+    gateway.is_listening = lambda: public.is_listening
     beside = ConnectionLimits(OPERATORS_CONNECTIONS_MAX, OPERATORS_CONNECTIONS_MAX)
-    operator = listener(
-        OperatorApp(gateway), config.operator_host, config.operator_port, beside, error_reply
-    )
+    operator = HttpServer(OperatorApp(gateway), beside, error_reply)
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    telling = asyncio.create_task(operator.serve())
+    await operator.start(config.operator_host, config.operator_port)
     await gateway.load()
     gateway.start()
     relieve_collector()
     await gateway.wait_until_informed()
-    listening = [asyncio.create_task(public.serve(sockets=sockets)), telling]
-    ended = asyncio.create_task(stopping.wait())
+    await public.start(config.host, config.port, listening)
     log.info("gateway_started", host=config.host, port=config.port)
-    await asyncio.wait([*listening, ended], return_when=asyncio.FIRST_COMPLETED)
-    await retire(gateway, public, listening[0], config)
+    await stopping.wait()
+    await retire(gateway, public, config)
     await gateway.stop()
-    operator.should_exit = True
-    await listening[1]
-    ended.cancel()
+    await operator.close(LAST_WORDS_SECONDS)
     log.info("gateway_stopped")
 
 
-async def retire(
-    gateway: Gateway, public: HttpServer, listening: asyncio.Task[None], config: GatewayConfig
-) -> None:
+async def retire(gateway: Gateway, public: HttpServer, config: GatewayConfig) -> None:
     """Let balancers look elsewhere, then let streams come to their ends, then end what is left."""
     gateway.drain()
-    if not listening.done():
-        await asyncio.sleep(config.lame_duck_seconds)
+    await asyncio.sleep(config.lame_duck_seconds)
     longest_seconds = gateway.directory.longest_seconds
     patience = longest_seconds if config.drain_seconds is None else config.drain_seconds
-    public.config.timeout_graceful_shutdown = math.ceil(patience) + LAST_WORDS_SECONDS
-    public.should_exit = True
-    _, left = await asyncio.wait([listening], timeout=patience)
+    closing = asyncio.create_task(public.close(patience + LAST_WORDS_SECONDS))
+    _, left = await asyncio.wait([closing], timeout=patience)
     if left:
         log.warning("requests_ended", in_flight=gateway.app.in_flight, after_seconds=patience)
         gateway.lease_manager.end_waits()
         gateway.app.inference.stop_all()
-    await listening
+    await closing
 
 
 def main() -> None:

@@ -1,8 +1,7 @@
-"""The ASGI application: routes, error replies, and the requests under way."""
+"""The application: routes, error replies, and the requests under way."""
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
 
 import structlog
 
@@ -16,17 +15,13 @@ from serving.gateway.dialects.openai.envelope import OpenAIEnvelope
 from serving.gateway.dialects.routes import COUNTING, DIALECTS, GENERATING
 from serving.gateway.errors import JSON, ApiError, MethodNotAllowed, NotFound
 from serving.gateway.failed_requests import FailedRequestLog
-from serving.gateway.http.request import Scope
-from serving.gateway.http.response import CYCLE, ClientDisconnected, HttpResponse
+from serving.gateway.http.response import ClientDisconnected, Exchange, HttpResponse
 from serving.gateway.http.write_buffer import WriteMemory
 from serving.gateway.idempotency.guard import RAW_HEADER, check_taken
 from serving.gateway.inference import InferenceHandler
 from serving.gateway.models import ModelsHandler
 
 log = structlog.get_logger(__name__)
-
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 BASE = "/v1"
 PATH_CHARACTERS_MAX = 200
@@ -78,12 +73,12 @@ class GatewayApp:
         self._make_id = make_id
         self._unknown_proxy = unknown_proxy
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, on the `ResponseCycle` that the scope brings."""
-        # It has the scope, which is not to keep it.
-        cycle = scope["extensions"].pop(CYCLE)
-        http = ApiRequest(scope, cycle)
-        response = HttpResponse(cycle, self._make_id(), http.client_request_id, self.write_memory)
+    async def __call__(self, exchange: Exchange) -> None:
+        """Answer one request."""
+        http = ApiRequest(exchange)
+        response = HttpResponse(
+            exchange, self._make_id(), http.client_request_id, self.write_memory
+        )
         envelope = _envelope(http)
         response.id_headers = envelope.id_headers
         self.in_flight += 1

@@ -11,9 +11,8 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
-from serving.gateway.app import Receive, Send
 from serving.gateway.gateway import Gateway
-from serving.gateway.http.request import Scope
+from serving.gateway.http.response import Exchange
 from serving.gateway.metrics import Counts, Labels, counter, gauge
 from serving.pool.pool import Pool
 from serving.pool.replicas import Replica
@@ -232,15 +231,14 @@ class OperatorApp:
         gateway.metrics.registry.register(PoolCollector(lambda: gateway.directory.pools))
         add_gauges(gateway)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, exchange: Exchange) -> None:
         """Answer one request."""
-        if scope["path"] == "/metrics":
+        if exchange.path == "/metrics":
             status, kind, body = 200, CONTENT_TYPE_LATEST.encode(), await self.metrics()
         else:
-            status, kind, body = self._answer(scope["path"])
-        headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+            status, kind, body = self._answer(exchange.path)
+        exchange.start(status, [(b"content-type", kind), (b"content-length", b"%d" % len(body))])
+        exchange.end(body)
 
     async def metrics(self) -> bytes:
         """Return all metrics in Prometheus's text format."""

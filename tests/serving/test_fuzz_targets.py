@@ -35,6 +35,10 @@ PIECES = st.sampled_from(
         b"content-length: 2\r\n",
         b"transfer-encoding: chunked\r\n",
         b"0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: x\r\n",
+        b"expect: 100-continue\r\n",
+        b"connection: upgrade\r\nupgrade: h2c\r\n",
+        b"2\r\nok\r\n",
     ]
 )
 """What the parsers look for, so that random bytes get past their first line."""

@@ -30,14 +30,13 @@ from serving.engine import http_client
 from serving.gateway import cancel_scope
 from serving.gateway.dialects.openai.envelope import error_reply
 from serving.gateway.gateway import build
-from serving.gateway.http.server import listener
+from serving.gateway.http.server import HttpServer
 from serving.usage import journal_writer
 from tests.fixtures import catalog
 from tests.fixtures.fake_control import FakeControl
 from tests.fixtures.gateway import MESSAGES, Stack, config
 from tests.fixtures.memory_folder import memory_folder
 from tests.fixtures.raw_http import RawClient, request
-from tests.fixtures.uvicorn_ticks import quick_ticks
 from tests.fixtures.waiting import eventually
 
 SERVING = str(Path(next(iter(serving.__path__)))) + "/"
@@ -179,15 +178,11 @@ async def running(folder: Path) -> AsyncIterator[tuple[Stack, Engine]]:
         stack.gateway = build(config(folder, control.url))
         await stack.gateway.load()
         stack.gateway.start()
-        stack._server = listener(
-            stack.gateway.app, "127.0.0.1", 0, stack.gateway.connections, error_reply
-        )
+        stack._server = HttpServer(stack.gateway.app, stack.gateway.connections, error_reply)
         mark = is_for_client.set(True)
-        stack._serving = asyncio.create_task(stack._server.serve())
+        await stack._server.start("127.0.0.1", 0)
         is_for_client.reset(mark)
-        await eventually(lambda: stack._server.started)
-        port = stack._server.servers[0].sockets[0].getsockname()[1]
-        stack.url = f"http://127.0.0.1:{port}"
+        stack.url = f"http://127.0.0.1:{stack._server.port}"
         await stack.ready()
         try:
             yield stack, engine
@@ -253,7 +248,7 @@ def main() -> None:
     for module, name in TIMERS:
         setattr(module, name, LONG_SECONDS)
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    with TemporaryDirectory() as other, memory_folder(Path(other)) as folder, quick_ticks():
+    with TemporaryDirectory() as other, memory_folder(Path(other)) as folder:
         json.dump(asyncio.run(traced(folder)), sys.stdout)
 
 

@@ -1,8 +1,7 @@
 """A client's request: its head, its body within bounds, and the memory that bodies hold."""
 
 import asyncio
-from collections.abc import MutableMapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from serving.contract.client_address import Address, Network, forwarded_address
 from serving.gateway.errors import (
@@ -12,10 +11,8 @@ from serving.gateway.errors import (
     ServiceUnavailable,
     UnsupportedMediaType,
 )
-from serving.gateway.http.response import ClientDisconnected, ResponseCycle
+from serving.gateway.http.response import Exchange
 from serving.pool.overload import Holder, SharedCapacity
-
-Scope = MutableMapping[str, Any]
 
 HEADER_COUNT_MAX = 64
 HEADER_BYTES_MAX = 16 * 1024
@@ -73,19 +70,19 @@ class BodyReservation:
 class HttpRequest:
     """What a client sent."""
 
-    def __init__(self, scope: Scope, cycle: ResponseCycle) -> None:
-        self.method: str = scope["method"]
+    def __init__(self, exchange: Exchange) -> None:
+        self.method = exchange.method
         # A trailing slash is the same route.
-        self.path: str = scope["path"].rstrip("/") or "/"
-        self.peer: str = scope["client"][0] if scope.get("client") else ""
+        self.path = exchange.path.rstrip("/") or "/"
+        self.peer = exchange.peer
         """The address at the other end of the connection: a client's, or a balancer's."""
-        self._raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self._raw_headers = exchange.headers
         # Of a header sent twice the first counts.
         self._headers = dict(reversed(self._raw_headers))
         self.has_origin = b"origin" in self._headers
         """Whether a page of another site asks."""
         self.client_request_id = self._client_label()
-        self._cycle = cycle
+        self._exchange = exchange
         self._held: BodyReservation | None = None
 
     def check_headers(self) -> None:
@@ -140,13 +137,13 @@ class HttpRequest:
             if len(length) > DIGITS_MAX or int(length) > bytes_max:
                 raise PayloadTooLarge(bytes_max)
             held.check(int(length))
-        if not self._cycle.more_body:
-            return await self._rest_of_body(await self._cycle.receive(), bytes_max, held)
+        if self._exchange.has_whole_body:
+            return await self._rest_of_body(await self._exchange.read(), bytes_max, held)
         try:
             async with asyncio.timeout(BODY_SECONDS_MAX):
                 async with asyncio.timeout(first_seconds):
-                    message = await self._cycle.receive()
-                return await self._rest_of_body(message, bytes_max, held)
+                    first = await self._exchange.read()
+                return await self._rest_of_body(first, bytes_max, held)
         except TimeoutError:
             raise BadRequest("Your request's body did not arrive in time.") from None
 
@@ -170,23 +167,14 @@ class HttpRequest:
             raise UnsupportedMediaType("Forms are not accepted; send plain JSON.")
 
     async def _rest_of_body(
-        self, message: Any, bytes_max: int, held: BodyReservation
+        self, first: bytes, bytes_max: int, held: BodyReservation
     ) -> list[bytes]:
-        parts = [_part(message)]
-        size = len(parts[0])
+        parts, size = [first], len(first)
         held.grow(size)
-        while message.get("more_body"):
-            message = await self._cycle.receive()
-            parts.append(_part(message))
+        while not self._exchange.has_whole_body:
+            parts.append(await self._exchange.read())
             size += len(parts[-1])
             if size > bytes_max:
                 raise PayloadTooLarge(bytes_max)
             held.grow(size)
         return parts
-
-
-def _part(message: MutableMapping[str, Any]) -> bytes:
-    if message["type"] == "http.disconnect":
-        raise ClientDisconnected
-    part: bytes = message.get("body", b"")
-    return part

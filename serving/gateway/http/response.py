@@ -1,4 +1,4 @@
-"""The answer to a client's request: its head, its body in pieces, and an ear for hang-ups.
+"""One request and its answer on a connection, and what the application answers with.
 
 The head leaves together with the first of the body: a packet and a system call less.
 """
@@ -8,11 +8,12 @@ import fcntl
 import struct
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
-
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Protocol
 
 from serving.gateway.errors import JSON, ApiError, Headers
 from serving.gateway.http.write_buffer import (
@@ -24,9 +25,18 @@ from serving.gateway.http.write_buffer import (
     seconds_to_take,
 )
 
-CYCLE = "penstock.cycle"
-"""Under `extensions` in the scope."""
+PHRASES = {status.value: status.phrase for status in HTTPStatus}
+STATUS_LINES = {
+    status: f"HTTP/1.1 {status} {PHRASES.get(status, '')}\r\n".encode()
+    for status in range(100, 600)
+}
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _COUNT = struct.Struct("i")
+
+
+@lru_cache(maxsize=1)
+def _date_line(second: int) -> bytes:
+    return b"date: %b\r\n" % formatdate(second, usegmt=True).encode()
 
 
 def unsent_bytes(transport: asyncio.Transport) -> int:
@@ -46,118 +56,185 @@ def _nobody() -> None:
     """Hear of a hang-up while nobody works on an answer."""
 
 
-class ResponseCycle(RequestResponseCycle):
-    """uvicorn's part of one answer: `begin`, then `write` as often as wanted, then `end`; none of
-    them waits for the client."""
+class ClientDisconnected(Exception):
+    """The client closed the connection before its request was read, or took no more of its
+    answer."""
 
-    def __init__(self, **made_of: Any) -> None:
-        super().__init__(**made_of)
+
+class ClientConnection(Protocol):
+    """What an exchange needs of its connection."""
+
+    transport: asyncio.Transport
+    is_read_paused: bool
+    is_write_paused: bool
+
+    def resume_reading(self) -> None: ...
+    async def drain(self) -> None: ...
+    def end_exchange(self) -> None: ...
+
+
+class Exchange:
+    """A request and its answer, as the server has them: `read` the body, then `start`, `write` as
+    often as wanted, and `end` the answer. Only `read` and `drain` wait for the client."""
+
+    def __init__(
+        self,
+        connection: ClientConnection,
+        *,
+        method: str,
+        path: str,
+        is_old: bool,
+        headers: Sequence[tuple[bytes, bytes]],
+        peer: str,
+        keep_alive: bool,
+        awaits_continue: bool,
+    ) -> None:
+        self.connection = connection
+        self.method = method
+        self.path = path
+        self.headers = headers
+        """With names in lower case, in the order in which they came."""
+        self.peer = peer
+        self.keep_alive = keep_alive
+        """Whether another request may follow on the connection."""
+        self.unread_bytes = 0
+        self.has_whole_body = False
+        self.has_started = False
+        self.is_complete = False
+        self.is_disconnected = False
+        self._is_old = is_old
+        self._awaits_continue = awaits_continue
+        self._parts: list[bytes] = []
+        self._arrival: asyncio.Future[None] | None = None
         self._head = b""
-        self._on_gone = _nobody
+        self._is_chunked = False
+        self.on_gone = _nobody
+        """Called when the client closes the connection."""
+
+    def feed(self, part: bytes) -> None:
+        """Take a part of the body."""
+        self._parts.append(part)
+        self.unread_bytes += len(part)
+        if self._arrival is not None:
+            self._wake()
+
+    def end_body(self) -> None:
+        """Hear that the whole body came."""
+        self.has_whole_body = True
+        if self._arrival is not None:
+            self._wake()
+
+    async def read(self) -> bytes:
+        """Return what came of the body since the last time, nothing at its end; a client that waits
+        to be asked for it is asked. Raises ClientDisconnected."""
+        connection = self.connection
+        if self._awaits_continue and not (self.has_started or self.is_disconnected):
+            self._awaits_continue = False
+            connection.transport.write(CONTINUE)
+        if connection.is_read_paused:
+            connection.resume_reading()
+        while not (self._parts or self.has_whole_body or self.is_disconnected):
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
+        if self.is_disconnected:
+            raise ClientDisconnected
+        parts, self._parts, self.unread_bytes = self._parts, [], 0
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     @property
     def is_blocked(self) -> bool:
         """Whether the client takes less than it is sent."""
-        return self.flow.write_paused
+        return self.connection.is_write_paused
 
     @property
     def unsent_bytes(self) -> int:
         """How much of what was written the client's host has not taken."""
-        return unsent_bytes(self.transport)
+        return unsent_bytes(self.connection.transport)
 
     async def drain(self) -> None:
         """Wait until the client took what it was sent, or is gone."""
-        await self.flow.drain()
+        await self.connection.drain()
+
+    def watch(self, on_gone: Callable[[], None]) -> None:
+        """Call this, and nothing else, when the client closes the connection; now if it did."""
+        self.on_gone = on_gone
+        if self.has_left:
+            on_gone()
 
     @property
-    def is_gone(self) -> bool:
+    def has_left(self) -> bool:
         """Whether the client has closed the connection."""
-        self.flow.resume_reading()  # the end of a long body may have left it paused
-        return self.disconnected
-
-    def watch(self, on_gone: Callable[[], None] = _nobody) -> None:
-        """Call this, and nothing else, when the client closes the connection; now if it did."""
-        self.flow.resume_reading()  # the end of a long body may have left it paused
-        self._on_gone = on_gone
-        if self.disconnected:
-            on_gone()
+        if self.connection.is_read_paused:  # by the end of a long body
+            self.connection.resume_reading()
+        return self.is_disconnected
 
     def lose(self) -> None:
         """Hear that the connection is closed."""
-        self._on_gone()
+        if not self.is_complete:
+            self.give_up()
+        self.on_gone()
 
     def give_up(self) -> None:
         """Have who works on an answer stop: the client, which is told something else, is gone."""
-        self.disconnected = True
-        self.message_event.set()
+        self.is_disconnected = True
+        self._wake()
 
     def abort(self) -> None:
         """Close the connection, whatever it still holds."""
-        self.transport.abort()
+        self.connection.transport.abort()
 
-    def begin(self, status: int, headers: Headers) -> None:
+    def start(self, status: int, headers: Headers) -> None:
         """Make the head. Raises ValueError when a header would be two."""
-        lines = [STATUS_LINE[status]]
+        lines = [STATUS_LINES[status], _date_line(int(time.time()))]
         # HTTP/1.0 knows no chunks: there a body without a length ends with the connection.
-        self.chunked_encoding = self.scope["http_version"] != "1.0"
-        for name, value in (*self.default_headers, *headers):
+        self._is_chunked = not self._is_old
+        for name, value in headers:
             if name == b"connection":
                 self.keep_alive = False
                 continue
             if name == b"content-length":
-                self.chunked_encoding = False
+                self._is_chunked = False
             lines.append(b"%b: %b\r\n" % (name, value))
-        if self.chunked_encoding:
+        if self._is_chunked:
             lines.append(b"transfer-encoding: chunked\r\n")
         if not self.keep_alive:
             lines.append(b"connection: close\r\n")
         self._head = b"".join(lines) + b"\r\n"
         if self._head.count(b"\n") != len(lines) + 1:
             raise ValueError("a header holds a line break")
-        self.response_started = True
-        self.waiting_for_100_continue = False
+        self.has_started = True
 
     def write(self, data: bytes) -> None:
         """Send a piece of the body."""
-        if self.disconnected:
+        if self.is_disconnected:
             return
-        if self.chunked_encoding:
+        if self._is_chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data)
-        if self._head:
-            self._send_out(data)
-        elif self.scope["method"] != "HEAD":
-            self.transport.write(data)
+        if self._head or self.method == "HEAD":
+            self._send(data)
+        else:
+            self.connection.transport.write(data)
 
     def end(self, data: bytes = b"") -> None:
         """Send the last piece of the body."""
-        if self.disconnected:
+        if self.is_disconnected:
             return
-        if self.chunked_encoding:
+        if self._is_chunked:
             data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
-        self._send_out(data)
-        self.response_complete = True
-        self.message_event.set()
-        self.on_response()
+        self._send(data)
+        self.is_complete = True
+        self.connection.end_exchange()
 
-    def _send_out(self, data: bytes) -> None:
-        head, self._head = self._head, b""
-        self.transport.write(head if self.scope["method"] == "HEAD" else head + data)
+    def _send(self, data: bytes) -> None:
+        if self.method == "HEAD":
+            data = b""
+        if self._head:
+            data, self._head = self._head + data, b""
+        self.connection.transport.write(data)
 
-    async def send(self, message: Any) -> None:
-        """Send in ASGI's words, as fast as the client takes it."""
-        if message["type"] == "http.response.start":
-            self.begin(message["status"], message["headers"])
-            return
-        await self.drain()
-        if message.get("more_body"):
-            self.write(message["body"])
-        else:
-            self.end(message["body"])
-
-
-class ClientDisconnected(Exception):
-    """The client closed the connection before its request was read, or took no more of its
-    answer."""
+    def _wake(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
 
 
 def no_headers() -> Headers:
@@ -170,7 +247,7 @@ class HttpResponse:
 
     def __init__(
         self,
-        cycle: ResponseCycle,
+        exchange: Exchange,
         request_id: str,
         client_request_id: str | None,
         memory: WriteMemory,
@@ -188,7 +265,7 @@ class HttpResponse:
         self.error_event: Callable[[ApiError], bytes] | None = None
         """An error as the end of a stream that has started."""
         self._client_request_id = client_request_id
-        self._cycle = cycle
+        self._exchange = exchange
         self._memory = memory
         self._buffer: WriteBuffer | None = None
         self._writer: ResponseWriter | None = None
@@ -203,11 +280,11 @@ class HttpResponse:
     @property
     def is_disconnected(self) -> bool:
         """Whether the client has closed the connection."""
-        return self._cycle.is_gone
+        return self._exchange.has_left
 
     def on_disconnect(self, act: Callable[[], None]) -> "DisconnectWatch":
         """Call `act` as soon as the client closes the connection, within a `with` block."""
-        return DisconnectWatch(self._cycle, act)
+        return DisconnectWatch(self._exchange, act)
 
     def write_through(self, wrap: Callable[[ResponseWriter], ResponseWriter]) -> None:
         """Write the body, but for its last piece, through what `wrap` makes of the way out."""
@@ -223,12 +300,12 @@ class HttpResponse:
         if self._client_request_id is not None:
             label = self._client_request_id.encode("ascii", "replace")
             ours.append((b"x-client-request-id", label))
-        self._cycle.begin(status, [*headers, *self.cors_headers, *self.limit_headers(), *ours])
+        self._exchange.start(status, [*headers, *self.cors_headers, *self.limit_headers(), *ours])
 
     def write(self, data: bytes) -> None:
         """Send a piece of the body, or keep it for a slow client. Raises ClientTooSlow."""
-        if self._writer is None and not self._cycle.flow.write_paused:
-            self._cycle.write(data)
+        if self._writer is None and not self._exchange.connection.is_write_paused:
+            self._exchange.write(data)
         else:
             self._through_buffer().put(data)
 
@@ -247,14 +324,14 @@ class HttpResponse:
     async def finish(self, data: bytes = b"") -> None:
         """Send what is left of the body. Raises ClientDisconnected when it is not taken."""
         try:
-            if self._writer is not None or self._cycle.flow.write_paused:
+            if self._writer is not None or self._exchange.connection.is_write_paused:
                 await self._through_buffer().flush()
             if len(data) > PIECE_BYTES:
                 data = await self._own_buffer().pour(data)
         except ClientTooSlow:
             self.abort()
             raise ClientDisconnected from None
-        self._cycle.end(data)
+        self._exchange.end(data)
 
     async def send(self, status: int, data: bytes, headers: Headers = JSON) -> None:
         """Send a whole answer. Raises ClientDisconnected."""
@@ -285,21 +362,21 @@ class HttpResponse:
 
     def _own_buffer(self) -> WriteBuffer:
         if self._buffer is None:
-            self._buffer = WriteBuffer(self._cycle, self._memory)
+            self._buffer = WriteBuffer(self._exchange, self._memory)
         return self._buffer
 
 
 class DisconnectWatch:
     """`with` it: hears of a hang-up meanwhile."""
 
-    __slots__ = ("_act", "_cycle")
+    __slots__ = ("_act", "_exchange")
 
-    def __init__(self, cycle: ResponseCycle, act: Callable[[], None]) -> None:
-        self._cycle = cycle
+    def __init__(self, exchange: Exchange, act: Callable[[], None]) -> None:
+        self._exchange = exchange
         self._act = act
 
     def __enter__(self) -> None:
-        self._cycle.watch(self._act)
+        self._exchange.watch(self._act)
 
     def __exit__(self, *_: object) -> None:
-        self._cycle.watch()
+        self._exchange.on_gone = _nobody

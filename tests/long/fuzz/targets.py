@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -15,6 +16,9 @@ from serving.gateway.dialects.routes import DIALECTS
 from serving.gateway.errors import BadRequest
 from tests.fixtures.attacks import BODIES
 from tests.fixtures.catalog import embedder, model
+from tests.fixtures.conversations import DIFFERENCES, differences, read_by_gateway, read_by_h11
+from tests.serving.gateway.connection.test_traces import TABLE as TRACES
+from tests.serving.gateway.connection.test_traces import wire
 from tests.serving.gateway.routes import ROUTES
 
 MODELS = {"generate": model(), "embed": embedder()}
@@ -115,6 +119,19 @@ def answers(data: bytes) -> None:
     asyncio.run(asyncio.wait_for(_answer(data), 60))
 
 
+LOOSER = [re.compile(rb"[\r\n]*" + row["first_line"].encode()) for row in DIFFERENCES["looser"]]
+
+
+def requests(data: bytes) -> None:
+    """A client's bytes are read to the same requests wherever they are cut, and h11 reads the same
+    where the gateway does not refuse them."""
+    cut = data[0] % len(data) if data else 0
+    whole = asyncio.run(read_by_gateway([[data]]))
+    assert asyncio.run(read_by_gateway([[data[:cut], data[cut:]]])) == whole
+    found = differences(whole, read_by_h11([data]))
+    assert "looser" not in found or any(first.match(data) for first in LOOSER), found
+
+
 CHUNK = b'{"id":"r","object":"o","created":1,"model":"m","choices":[{"index":0}],"usage":{}}'
 VECTOR = b'{"index":0,"object":"embedding","embedding":"AACAPw=="}'
 VECTORS = b'{"id":"r","object":"list","data":[%b],"usage":{"prompt_tokens":1}}'
@@ -130,6 +147,11 @@ SEEDS: dict[str, list[bytes]] = {
         *(data for _, make in BODIES.values() if len(data := make()) < SEED_BYTES_MAX),
     ],
     "patterns": [b"((a{9}){9}|[^a-z]{1,9})*\\d+.?", b"[]a](?:b|(?=c))$"],
+    "requests": [
+        wire(request["send"], TRACES["text"] | {"key": "sk-key"} | framing)
+        for request in TRACES["framed_request"][:2]
+        for framing in TRACES["framing"]
+    ],
     "streams": [b"data: " + CHUNK + b"\n\ndata: [DONE]\n\n", b": hi\r\ndata: 1\r\n\r\n"],
     "vectors": [
         VECTORS % VECTOR,
@@ -144,6 +166,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "answers": answers,
     "bodies": bodies,
     "patterns": patterns,
+    "requests": requests,
     "streams": streams,
     "vectors": vectors,
 }

@@ -255,7 +255,7 @@ async def test_when_the_last_who_joined_leaves_too_the_work_ends(paced: Stack) -
         await second.send(wire(paced, **LONG))
         await second.read()
         first.socket.close()
-        connections = paced._server.server_state.connections
+        connections = paced._server.connections
         await eventually(lambda: len(connections) == 1)
         assert paced.engines[0].engine.slots_used == 1
     await eventually(lambda: paced.engines[0].engine.slots_used == 0)

@@ -31,7 +31,7 @@ async def retired(stack: Stack, *, drain_seconds: float, lame_duck_seconds: floa
         drain_seconds=drain_seconds,
         lame_duck_seconds=lame_duck_seconds,
     )
-    await retire(stack.gateway, stack._server, stack._serving, config)
+    await retire(stack.gateway, stack._server, config)
 
 
 async def test_a_stream_comes_to_its_end(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ async def test_the_tail_of_an_answer_is_given_up_when_nothing_of_it_is_taken() -
 
     class Tail(connection.HttpConnection):
         def __init__(self, transport: Transport) -> None:
-            self.transport, self.cycle = transport, None  # type: ignore[assignment]
+            self.transport, self.exchange = transport, None  # type: ignore[assignment]
             self.watched: list[int] = []
 
         def _watch_tail(self, left_bytes: int) -> None:
@@ -310,7 +310,7 @@ async def test_who_reads_slowly_gets_all_of_it(
         await client.send(request(CHAT, stack.tenant.secret, ASK | {"logprobs": True}))
         told = bytearray(await client.read(16))
         await eventually(lambda: stack.gateway.app.write_memory.total_bytes > 0)
-        [connection] = stack._server.server_state.connections
+        [connection] = stack._server.connections
         for number in range(1, 8):
             await eventually(lambda count=number: len(waits.of_stalls) == count)
             before = unsent_bytes(connection.transport)
@@ -353,7 +353,7 @@ async def test_the_connection_of_a_client_that_takes_nothing_is_closed(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write_buffer, "PENDING_BYTES_MAX", 100)
-    connections = stack._server.server_state.connections
+    connections = stack._server.connections
     async with RawClient(stack.url, receive_bytes=2_048) as client:
         await client.send(request(CHAT, stack.tenant.secret, ASK | {"logprobs": True}))
         await client.read(16)

@@ -7,22 +7,20 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import uvloop
 
 from serving.gateway.dialects.openai.envelope import error_reply
 from serving.gateway.http.connection_limits import ConnectionLimits
-from serving.gateway.http.server import listener
+from serving.gateway.http.response import Exchange
+from serving.gateway.http.server import HttpServer
 from tests.fixtures.raw_http import RawClient
-from tests.fixtures.uvicorn_ticks import quick_ticks
-from tests.fixtures.waiting import eventually
 
 
-async def app(_: Any, __: Any, send: Any) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b"served"})
+async def app(exchange: Exchange) -> None:
+    exchange.start(200, [])
+    exchange.end(b"served")
 
 
 @contextmanager
@@ -45,26 +43,23 @@ def no_file_left() -> Iterator[None]:
 
 async def one_too_many() -> tuple[bytes, bytes]:
     """Return what a client gets while no file is left, and what the next gets after that."""
-    server = listener(app, "127.0.0.1", 0, ConnectionLimits(10), error_reply)
-    serving = asyncio.create_task(server.serve())
-    await eventually(lambda: server.started)
-    address = server.servers[0].sockets[0].getsockname()
+    server = HttpServer(app, ConnectionLimits(10), error_reply)
+    await server.start("127.0.0.1", 0)
     with socket.socket() as late:
         late.setblocking(False)
         with no_file_left():
-            await asyncio.get_running_loop().sock_connect(late, address)
+            await asyncio.get_running_loop().sock_connect(late, ("127.0.0.1", server.port))
             async with asyncio.timeout(60):
                 first = await asyncio.get_running_loop().sock_recv(late, 100)
-    async with RawClient(f"http://127.0.0.1:{address[1]}") as client:
+    async with RawClient(f"http://127.0.0.1:{server.port}") as client:
         await client.send(b"GET / HTTP/1.0\r\n\r\n")
         second = await client.read_all()
-    server.should_exit = True
-    await serving
+    await server.close(60)
     return first, second
 
 
 def test_a_client_for_which_there_is_no_file_is_closed_and_the_next_is_served() -> None:
-    with quick_ticks(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         first, second = runner.run(one_too_many())
     assert first == b""
     assert second.startswith(b"HTTP/1.1 200 OK\r\n")

@@ -57,7 +57,7 @@ REPEATED = re.compile(r"\{([^{}]+)\*(\d+)\}")
 
 Place = tuple[object, str]
 WAITS: dict[str, Callable[[Stack], Place]] = {
-    "first_request": lambda stack: (stack._server.config, "timeout_keep_alive"),
+    "first_request": lambda _: (connection, "KEEPALIVE_SECONDS"),
     "head": lambda _: (connection, "HEAD_SECONDS"),
     "first_body_byte": lambda stack: (stack.gateway.app.inference, "body_begins_seconds"),
     "body": lambda _: (request, "BODY_SECONDS_MAX"),
@@ -167,7 +167,7 @@ def stop(stack: Stack, how: str) -> None:
     """Have the gateway drain, and its listener end if it is `stopping`."""
     stack.gateway.drain()
     if how == "stopping":
-        for connection in list(stack._server.server_state.connections):
+        for connection in list(stack._server.connections):
             connection.shutdown()
 
 
@@ -175,7 +175,7 @@ async def take(stack: Stack, client: RawClient, connection: Connection, step: An
     """Send the bytes of one step and compare what comes back."""
     texts = TABLE["text"] | {"key": stack.tenant.secret}
     if (how := step.get("gateway")) is not None:
-        await eventually(lambda: stack._server.server_state.connections)
+        await eventually(lambda: stack._server.connections)
         stop(stack, how)
     await connection.send(wire(step.get("send", ""), texts), step.get("pieces", 0))
     if step.get("fin"):
@@ -221,7 +221,7 @@ def arranged(stack: Stack, row: Any, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 async def is_over(stack: Stack) -> None:
     """Wait until the gateway has no request and no connection left."""
-    connections, app = stack._server.server_state.connections, stack.gateway.app
+    connections, app = stack._server.connections, stack.gateway.app
     await eventually(lambda: not connections and not app.in_flight, every_seconds=0.001)
 
 
@@ -234,7 +234,7 @@ async def test_trace(stack: Stack, row: Any, monkeypatch: pytest.MonkeyPatch) ->
             for step in row.get("step", [row]):
                 await take(stack, client, connection, step)
             if row.get("gone"):
-                await eventually(lambda: not stack._server.server_state.connections)
+                await eventually(lambda: not stack._server.connections)
     await is_over(stack)
 
 
