@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from serving.contract.budget import period_end, period_start
 from serving.contract.lease import LeaseReturn
 from serving.usage.clock import ClockReading
@@ -171,8 +173,7 @@ def is_clock_set_back(known: Iterable[JournaledLease], latest_at: float, now: Cl
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LeasePortion:
+class LeasePortion(msgspec.Struct, frozen=True):
     """What a hold takes from one lease, or charges to it."""
 
     lease: Lease
