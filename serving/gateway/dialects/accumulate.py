@@ -77,25 +77,27 @@ class ChoiceAccumulator:
 
     def add(self, part: ChoiceDelta) -> None:
         """Append what a chunk brought."""
-        if part.delta is None:
-            self._append("text", part.text)
-        else:
+        if part.delta is not None:
             self._add_delta(part.delta)
+        elif part.text is not None:
+            self._append("text", part.text)
         if part.logprobs is not None:
             self._append_logprobs(part.logprobs)
         if part.finish_reason is not None:
             self.finish_reason, self.stop_reason = part.finish_reason, part.stop_reason
 
     def _add_delta(self, delta: Delta) -> None:
-        self._append("content", delta.content)
-        self._append("reasoning", delta.reasoning)
-        self._append("refusal", delta.refusal)
+        if delta.content is not None:
+            self._append("content", delta.content)
+        if delta.reasoning is not None:
+            self._append("reasoning", delta.reasoning)
+        if delta.refusal is not None:
+            self._append("refusal", delta.refusal)
         for call in delta.tool_calls or ():
             self._calls.setdefault(call.index, _Call()).add(call)
 
-    def _append(self, name: str, text: str | None) -> None:
-        if text is not None:
-            self._texts.setdefault(name, []).append(text)
+    def _append(self, name: str, text: str) -> None:
+        self._texts.setdefault(name, []).append(text)
 
     def _joined(self, name: str) -> str | None:
         texts = self._texts.get(name)

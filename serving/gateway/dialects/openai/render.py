@@ -104,7 +104,7 @@ class ChunkStreamRenderer:
             object=self._object,
             created=self._heading.created,
             model=self._model_name,
-            choices=msgspec.Raw(b"[]"),
+            choices=(),
             usage=usage_of(tokens),
             service_tier=self._tier or UNSET,
         )
@@ -152,13 +152,12 @@ class CompletionRenderer:
 
     def finish(self, tokens: TokenUsage) -> bytes:
         """Return the client's body. Raises InvalidEngineResponse when a choice has no ending."""
-        choices = self._assembled()
         answer = CompletionObject(
             id=self._id,
             object=self._object,
             created=self._assembly.created,
             model=self._model_name,
-            choices=msgspec.Raw(_encode(choices)),
+            choices=self._assembled(),
             usage=usage_of(tokens),
             service_tier=self._tier,
         )
