@@ -92,6 +92,9 @@ class ResponseParser(Protocol):
     piece_bytes: ClassVar[int]
     """What of it is worked on in about a millisecond."""
 
+    is_done: bool
+    """Whether the engine has said that this was all."""
+
     @property
     def tokens(self) -> TokenUsage: ...
 
@@ -129,7 +132,7 @@ class StreamParser:
         self._request_id = request_id
         self._usages: dict[int, bytes] = {}
         self._final: TokenUsage | None = None
-        self._is_done = False
+        self.is_done = False
 
     @property
     def tokens(self) -> TokenUsage:
@@ -189,7 +192,7 @@ class StreamParser:
         if chunk.find(ABORTED) >= 0:
             raise InvalidEngineResponse("the engine dropped the work")
         if chunk == DONE:
-            self._is_done = True
+            self.is_done = True
             return None
         if chunk.find(NO_CHOICES) >= 0:
             self._note_final(chunk)
@@ -199,7 +202,7 @@ class StreamParser:
 
     def end(self) -> None:
         """Raise InvalidEngineResponse unless the engine said that this was all."""
-        if not self._is_done:
+        if not self.is_done:
             raise InvalidEngineResponse("the stream ended early")
 
     def _note_final(self, chunk: bytes) -> None:
