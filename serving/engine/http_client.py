@@ -392,7 +392,9 @@ def _place(url: str) -> tuple[ReplicaAddress, bytes]:
 
 
 def _head(start: bytes, headers: Mapping[str, str], length: int) -> bytes:
-    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    lines = ""
+    for name, value in headers.items():
+        lines += f"{name}: {value}\r\n"
     if lines.count("\n") != len(headers):
         raise ValueError("a header holds a line break")
     return b"%b%bcontent-length: %d\r\n\r\n" % (start, lines.encode("latin-1"), length)
