@@ -194,11 +194,12 @@ class StreamParser:
         if chunk == DONE:
             self.is_done = True
             return None
-        if chunk.find(NO_CHOICES) >= 0:
-            self._note_final(chunk)
-            return None
-        rest, usage = cut_usage(chunk) if chunk.find(b'"usage"') >= 0 else (chunk, None)
-        return EngineEvent(without_own_keys(rest), usage) if rest else None
+        if chunk.find(NO_CHOICES) < 0:
+            rest, usage = cut_usage(chunk) if chunk.find(b'"usage"') >= 0 else (chunk, None)
+            if rest.find(NO_CHOICES) < 0:  # as it may be written with blanks
+                return EngineEvent(without_own_keys(rest), usage) if rest else None
+        self._note_final(chunk)
+        return None
 
     def end(self) -> None:
         """Raise InvalidEngineResponse unless the engine said that this was all."""
