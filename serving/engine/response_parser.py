@@ -71,9 +71,9 @@ _INDEX = re.compile(rb'"choices":\[\{"index":(\d+)')
 _ID = re.compile(rb'\{"id":"([^"\\]*)"')
 NO_TOKEN_IDS = b',"token_ids":null'
 """In every chunk of vLLM's."""
-CHOICE_END = NO_TOKEN_IDS + b"}]"
-GOES_ON = b',"finish_reason":null' + CHOICE_END
+GOES_ON = b',"finish_reason":null' + NO_TOKEN_IDS + b"}]"
 """How the choice of a chunk ends whose answer goes on: most do, and nothing else is wrong there."""
+CHOICE_END_BYTES = len(NO_TOKEN_IDS + b"}]")
 _TOKEN_IDS = b'token_ids":'
 _OWN_KEYS = re.compile(rb',"(?:(?:prompt_)?token_ids|prompt_text)":(?:null|\[[\d,]*\])')
 """Keys of vLLM's own that no client of ours asks for."""
@@ -160,26 +160,24 @@ class StreamParser:
     def feed(self, data: bytes) -> list[EngineEvent]:
         """Return the events that this completes. Raises InvalidEngineResponse or
         RequestRejected."""
-        events = []
-        for chunk in self._splitter.feed(data):
-            if self._request_id is not None and chunk:
-                check_id(chunk, self._request_id)
-                self._request_id = None
+        chunks, events = self._splitter.feed(data), list[EngineEvent]()
+        if self._request_id is not None and any(chunks):
+            check_id(next(filter(None, chunks)), self._request_id)
+            self._request_id = None
+        usages, is_single, may_call_tools = self._usages, self._choices == 1, self._may_call_tools
+        for chunk in chunks:
             rest, mark, counts = chunk.rpartition(USAGE)
-            if (
-                mark
-                and rest.endswith(GOES_ON)
-                and counts.endswith(b"}}")
-                and counts.find(b"}") == len(counts) - 2
-            ):
-                event = EngineEvent(rest[: -len(CHOICE_END)] + b"}]}", b"{" + counts[:-1])
-            elif (read := self._read(chunk)) is not None:
-                event = read
+            if mark and rest.endswith(GOES_ON) and counts.find(b"}") == len(counts) - 2:
+                usage: bytes | None = b"{" + counts[:-1]
+                event = EngineEvent(rest[:-CHOICE_END_BYTES] + b"}]}", usage)
             else:
-                continue
-            if event.usage is not None:
-                self._usages[choice_index(event.raw) if self._choices > 1 else 0] = event.usage
-            if self._may_call_tools and event.raw.find(CALLS) >= 0:
+                read = self._read(chunk)
+                if read is None:
+                    continue
+                event, usage = read, read.usage
+            if usage is not None:
+                usages[0 if is_single else choice_index(event.raw)] = usage
+            if may_call_tools and event.raw.find(CALLS) >= 0:
                 event.raw = with_arguments(event.raw)
             events.append(event)
         return events
