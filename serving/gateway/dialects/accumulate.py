@@ -120,16 +120,17 @@ class AnswerAccumulator:
 
     def add(self, events: Iterable[EngineEvent]) -> None:
         """Add events to the answer. Raises InvalidEngineResponse."""
+        choices, count = self._choices, len(self._choices)
         for event in events:
             self._size += len(event.raw)
-            if self._size > ANSWER_BYTES_MAX:
-                raise InvalidEngineResponse("the answer is larger than 64 MB")
             chunk = event.chunk()
             for part in chunk.choices:
-                if not 0 <= part.index < len(self._choices):
+                if not 0 <= part.index < count:
                     raise InvalidEngineResponse("a choice that nobody asked for")
-                self._choices[part.index].add(part)
+                choices[part.index].add(part)
             self.created = chunk.created
+        if self._size > ANSWER_BYTES_MAX:
+            raise InvalidEngineResponse("the answer is larger than 64 MB")
 
     def ended(self) -> list[ChoiceAccumulator]:
         """Return the choices. Raises InvalidEngineResponse when one has no ending."""

@@ -1,6 +1,7 @@
 """The fields of a chat: its messages, its tools, its format, and the sampling fields that it
 shares with completions, each with its bounds."""
 
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -228,9 +229,10 @@ def check(request: GenerationParams, model: ModelRecord) -> None:
         raise invalid("stream_options", "only allowed when 'stream' is true")
 
 
-def passed_fields(request: GenerationParams, names: tuple[str, ...] = PASSED) -> dict[str, Any]:
+def passed_fields(request: GenerationParams, names: tuple[str, ...]) -> dict[str, Any]:
     """Return the fields to pass on, without those left out."""
-    fields = {name: value for name in names if (value := getattr(request, name)) is not None}
+    values = zip(names, attrgetter(*names)(request), strict=True)
+    fields = {name: value for name, value in values if value is not None}
     if request.seed == NO_SEED:
         fields["seed"] = SEED_SENT_INSTEAD
     return fields
