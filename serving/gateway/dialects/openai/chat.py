@@ -211,6 +211,7 @@ ENGINE_FIELDS = (
     "tools",
     "top_logprobs",
 )
+passed_fields = chat_request.PassedFields(ENGINE_FIELDS)
 
 
 ANY_OBJECT = {"type": "object"}
@@ -310,7 +311,7 @@ class ChatDialect(TextGenerationDialect[ChatRequest]):
         first, as templates order it, so that turns of a conversation begin alike."""
         fields: dict[str, Any] = {} if request.tools is None else {"tools": request.tools}
         fields["messages"] = [marked_message(for_engine(message)) for message in request.messages]
-        fields |= chat_request.passed_fields(request, ENGINE_FIELDS)
+        fields |= passed_fields(request)
         if isinstance(request.tool_choice, AllowedToolsChoice):
             fields |= _allowed(request.tool_choice.allowed_tools, request.tools or [])
         if request.tools is not None:
