@@ -55,8 +55,9 @@ class Lease:
 
     def spendable(self, now: float) -> int:
         """Return what a new request could hold."""
-        admits = self.outbox is None and self.admits_from <= now < self.admits_until
-        return self.unspent_nanos if admits else 0
+        if self.outbox is None and self.admits_from <= now < self.admits_until:
+            return max(0, self.granted_nanos - self.charged_nanos - self.held_nanos)
+        return 0
 
     def release(self, nanos: int) -> None:
         """Give back what one request held."""
