@@ -42,7 +42,7 @@ def guarded(
 
 def without_marks(fields: tuple[bytes, ...]) -> tuple[bytes, ...]:
     """Return the same text for an engine whose tokenizer knows nothing of the mark."""
-    return tuple(field.replace(MARK_BYTES, b"") for field in fields)
+    return tuple([field.replace(MARK_BYTES, b"") for field in fields])
 
 
 def _foreign(fields: tuple[bytes, ...]) -> tuple[bytes, ...]:

@@ -256,13 +256,12 @@ class ChatDialect(TextGenerationDialect[ChatRequest]):
     def rewritten_bytes(self, request: ChatRequest) -> int:
         """Return how many bytes of JSON a chat template writes anew, with blanks between: tools,
         and what the arguments of earlier calls say."""
-        tools = 0 if request.tools is None else len(_encode(request.tools))
-        return tools + sum(
-            len(call.function.arguments.encode(errors="replace"))
-            for message in request.messages
-            if isinstance(message, AssistantMessage)
-            for call in message.tool_calls or ()
-        )
+        size = 0 if request.tools is None else len(_encode(request.tools))
+        for message in request.messages:
+            if isinstance(message, AssistantMessage):
+                for call in message.tool_calls or ():
+                    size += len(call.function.arguments.encode(errors="replace"))
+        return size
 
     def has_schemas(self, request: ChatRequest) -> bool:
         """Tell whether the request brings JSON Schemas."""
