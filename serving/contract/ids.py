@@ -12,13 +12,10 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def uuid7(*, at_ms: int, random_bits: int) -> str:
     """Return the UUIDv7 of a moment (milliseconds since 1970) and 74 random bits, as text."""
-    value = (at_ms & (2**48 - 1)) << 80
-    value |= 0x7 << 76
-    value |= ((random_bits >> 62) & 0xFFF) << 64
-    value |= 0b10 << 62
-    value |= random_bits & (2**62 - 1)
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    high = (at_ms & (2**48 - 1)) << 16 | 0x7000 | random_bits >> 62 & 0xFFF
+    low = 0b10 << 62 | random_bits & (2**62 - 1)
+    first, last = f"{high:016x}", f"{low:016x}"
+    return f"{first[:8]}-{first[8:12]}-{first[12:]}-{last[:4]}-{last[4:]}"
 
 
 def new_id() -> str:

@@ -5,8 +5,9 @@ base band (0) first. A band applies to the whole request, by the input tokens it
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+import msgspec
 
 from serving.contract.records import PriceRecord
 
@@ -36,8 +37,7 @@ class PriceBand(MeterPrices, Protocol):
 AnyBand = TypeVar("AnyBand", bound=PriceBand)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenCharge:
+class TokenCharge(msgspec.Struct, frozen=True):
     """What each meter of one request costs, in nano-dollars; input is the uncached part."""
 
     input_nanos: int

@@ -64,12 +64,10 @@ class PromptBound(NamedTuple):
 def bytes_of_prompt(*pieces: bytes, texts: int = 0, again: int = 0) -> PromptBytes:
     """Return the size of a prompt given in pieces. A template may write `again` bytes of it twice
     as long."""
-    size = sum(map(len, pieces)) + again
-    wide = sum(
-        len(piece) - len(piece.translate(None, _BEYOND_ASCII))
-        for piece in pieces
-        if not piece.isascii()
-    )
+    size, wide = sum(map(len, pieces)) + again, 0
+    for piece in pieces:
+        if not piece.isascii():
+            wide += len(piece) - len(piece.translate(None, _BEYOND_ASCII))
     return PromptBytes(size - wide, wide, texts)
 
 

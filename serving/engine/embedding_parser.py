@@ -78,7 +78,7 @@ class EmbeddingParser:
 
     def __init__(self, inputs: int, request_id: str | None = None) -> None:
         self.tokens = TokenUsage()
-        self.has_usage = False
+        self.has_usage = self.is_done = False
         self._inputs = inputs
         self._request_id = request_id
         self._size = 0
@@ -109,7 +109,7 @@ class EmbeddingParser:
             raise InvalidEngineResponse("the answer is malformed") from error
         if len(found.data) != self._inputs:
             raise InvalidEngineResponse("there is not a vector for each input")
-        self.tokens, self.has_usage = TokenUsage.of(found.usage), True
+        self.tokens, self.has_usage, self.is_done = TokenUsage.of(found.usage), True, True
 
     def _take(self, words: bytes) -> EngineEvent | None:
         """Keep what ends an object; return it if that is a vector."""

@@ -74,7 +74,6 @@ class ReplicaConnection(asyncio.Protocol):
         self._is_complete = self._may_stay = False
         self._parts: list[bytes] = []
         self._size = 0
-        self._last_part = b""
         self._is_paused = False
 
     @property
@@ -200,7 +199,9 @@ class ReplicaConnection(asyncio.Protocol):
     @property
     def _end(self) -> bytes:
         """What the last bytes of a complete answer are."""
-        return LAST_CHUNK if self._is_chunked else self._last_part or END_OF_HEAD
+        if self._is_chunked:
+            return LAST_CHUNK
+        return self._parts[-1] if self._parts else END_OF_HEAD
 
     # What httptools calls.
 
@@ -231,7 +232,6 @@ class ReplicaConnection(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         """Keep a part of the body."""
         if not self._is_complete:
-            self._last_part = data
             self._parts.append(data)
 
     def on_message_complete(self) -> None:
@@ -392,7 +392,9 @@ def _place(url: str) -> tuple[ReplicaAddress, bytes]:
 
 
 def _head(start: bytes, headers: Mapping[str, str], length: int) -> bytes:
-    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    lines = ""
+    for name, value in headers.items():
+        lines += f"{name}: {value}\r\n"
     if lines.count("\n") != len(headers):
         raise ValueError("a header holds a line break")
     return b"%b%bcontent-length: %d\r\n\r\n" % (start, lines.encode("latin-1"), length)

@@ -1,7 +1,6 @@
 """A request to an engine, and how one replica is asked, also to count a prompt's tokens."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -41,8 +40,7 @@ BYTES_READ_PER_MS = 64
 """16,000 tokens a second: what an engine is thought to read, to tell when a request is due."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestGrammars:
+class RequestGrammars(msgspec.Struct, frozen=True):
     """JSON Schemas, as text, that an engine compiles for an answer to hold to, the names of their
     fields, and the digest of all."""
 
@@ -51,16 +49,14 @@ class RequestGrammars:
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerFormat:
+class AnswerFormat(msgspec.Struct, frozen=True):
     """What an answer is held to: OpenAI's `response_format` as JSON, and the schema in it."""
 
     response_format: bytes
     schema: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class EngineRequest:
+class EngineRequest(msgspec.Struct, frozen=True):
     """`fields` are the body as a JSON object without its last brace, in pieces: the adapter adds
     its own, and what may be long is not copied. `choices` counts prompts times answers: none where
     vectors are made.
@@ -80,12 +76,11 @@ class EngineRequest:
     answer_format: AnswerFormat | None = None
     tool_words: tuple[str, ...] = ()
     """Of its tools: what is not marked, and might hold a control token."""
-    needs: Mapping[str, Reason] = field(default_factory=dict)
+    needs: Mapping[str, Reason] = msgspec.field(default_factory=dict)
     """Features that the engine must have, and as what their lack is refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineHttpRequest:
+class EngineHttpRequest(msgspec.Struct, frozen=True):
     """What is sent to one replica, its body in pieces, and how its answer is read; `streams` tells
     how it comes."""
 
@@ -187,8 +182,7 @@ TOKENIZE_ANSWER_BYTES_MAX = 16 * 1024 * 1024
 """It names each token."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenizeRequest:
+class TokenizeRequest(msgspec.Struct, frozen=True):
     """What is sent to one replica, its body in pieces."""
 
     path: str

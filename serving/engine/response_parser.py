@@ -7,7 +7,7 @@ import msgspec
 
 from serving.contract.codec import NOT_JSON
 from serving.engine.errors import EngineError, InvalidEngineResponse, refusal_of
-from serving.engine.events import EngineEvent, TokenUsage, read_usage
+from serving.engine.events import EngineEvent, EngineUsage, TokenUsage, read_usage
 
 EVENT_BYTES_MAX = 8 * 1024 * 1024
 """An echoed prompt comes in one event together with its token ids."""
@@ -38,13 +38,13 @@ class SseSplitter:
             data = b"".join([*self._parts, data])
             self._parts.clear()
             self._size = 0
+        if data.startswith(DATA) and data.endswith(BOUNDARY):
+            events = data[len(DATA) : -len(BOUNDARY)].split(BOUNDARY + DATA)
+            if data.count(b"\n") == len(events) * len(BOUNDARY):
+                return events
         *events, rest = data.split(BOUNDARY)
         if rest:
             self._keep(rest)
-        if data.count(b"\n") == len(events) * len(BOUNDARY):
-            return [
-                event[len(DATA) :] if event.startswith(DATA) else _data(event) for event in events
-            ]
         return [_data(event) for event in events]
 
     def _keep(self, data: bytes) -> None:
@@ -71,6 +71,9 @@ _INDEX = re.compile(rb'"choices":\[\{"index":(\d+)')
 _ID = re.compile(rb'\{"id":"([^"\\]*)"')
 NO_TOKEN_IDS = b',"token_ids":null'
 """In every chunk of vLLM's."""
+GOES_ON = b',"finish_reason":null' + NO_TOKEN_IDS + b"}]"
+"""How the choice of a chunk ends whose answer goes on: most do, and nothing else is wrong there."""
+CHOICE_END_BYTES = len(NO_TOKEN_IDS + b"}]")
 _TOKEN_IDS = b'token_ids":'
 _OWN_KEYS = re.compile(rb',"(?:(?:prompt_)?token_ids|prompt_text)":(?:null|\[[\d,]*\])')
 """Keys of vLLM's own that no client of ours asks for."""
@@ -88,6 +91,9 @@ class ResponseParser(Protocol):
     """Whether nothing is known or told of it before its end."""
     piece_bytes: ClassVar[int]
     """What of it is worked on in about a millisecond."""
+
+    is_done: bool
+    """Whether the engine has said that this was all."""
 
     @property
     def tokens(self) -> TokenUsage: ...
@@ -126,7 +132,7 @@ class StreamParser:
         self._request_id = request_id
         self._usages: dict[int, bytes] = {}
         self._final: TokenUsage | None = None
-        self._is_done = False
+        self.is_done = False
 
     @property
     def tokens(self) -> TokenUsage:
@@ -154,39 +160,66 @@ class StreamParser:
     def feed(self, data: bytes) -> list[EngineEvent]:
         """Return the events that this completes. Raises InvalidEngineResponse or
         RequestRejected."""
-        events = []
-        for chunk in self._splitter.feed(data):
-            if self._request_id is not None and chunk:
-                check_id(chunk, self._request_id)
-                self._request_id = None
-            if chunk.startswith(b'{"error"'):
-                raise _reported_error(chunk)
-            if chunk.find(ABORTED) >= 0:
-                raise InvalidEngineResponse("the engine dropped the work")
-            rest, usage = cut_usage(chunk) if chunk.find(b'"usage"') >= 0 else (chunk, None)
-            if rest.find(NO_CHOICES) >= 0:
-                self._note_final(usage)
-            elif rest == DONE:
-                self._is_done = True
-            elif rest:
-                if usage is not None:
-                    self._usages[choice_index(rest) if self._choices > 1 else 0] = usage
-                rest = rest.replace(NO_TOKEN_IDS, b"")
-                if rest.find(_TOKEN_IDS) >= 0:
-                    rest = without_own_keys(rest)
-                if self._may_call_tools and rest.find(CALLS) >= 0:
-                    rest = with_arguments(rest)
-                events.append(EngineEvent(rest, usage))
+        chunks, events = self._splitter.feed(data), list[EngineEvent]()
+        if self._request_id is not None and any(chunks):
+            check_id(next(filter(None, chunks)), self._request_id)
+            self._request_id = None
+        usages, is_single, may_call_tools = self._usages, self._choices == 1, self._may_call_tools
+        for chunk in chunks:
+            rest, mark, counts = chunk.rpartition(USAGE)
+            if mark and rest.endswith(GOES_ON) and counts.find(b"}") == len(counts) - 2:
+                usage: bytes | None = b"{" + counts[:-1]
+                event = EngineEvent(rest[:-CHOICE_END_BYTES] + b"}]}", usage)
+            else:
+                read = self._read(chunk)
+                if read is None:
+                    continue
+                event, usage = read, read.usage
+            if usage is not None:
+                usages[0 if is_single else choice_index(event.raw)] = usage
+            if may_call_tools and event.raw.find(CALLS) >= 0:
+                event.raw = with_arguments(event.raw)
+            events.append(event)
         return events
+
+    def _read(self, chunk: bytes) -> EngineEvent | None:
+        """Return what any chunk says of a choice, without keys of the engine's own; None where it
+        says nothing of one. Raises InvalidEngineResponse or RequestRejected."""
+        if chunk.startswith(b'{"error"'):
+            raise _reported_error(chunk)
+        if chunk.find(ABORTED) >= 0:
+            raise InvalidEngineResponse("the engine dropped the work")
+        if chunk == DONE:
+            self.is_done = True
+            return None
+        if chunk.find(NO_CHOICES) < 0:
+            rest, usage = cut_usage(chunk) if chunk.find(b'"usage"') >= 0 else (chunk, None)
+            if rest.find(NO_CHOICES) < 0:  # as it may be written with blanks
+                return EngineEvent(without_own_keys(rest), usage) if rest else None
+        self._note_final(chunk)
+        return None
 
     def end(self) -> None:
         """Raise InvalidEngineResponse unless the engine said that this was all."""
-        if not self._is_done:
+        if not self.is_done:
             raise InvalidEngineResponse("the stream ended early")
 
-    def _note_final(self, usage: bytes | None) -> None:
+    def _note_final(self, chunk: bytes) -> None:
+        try:
+            usage = _decode_last(chunk).usage
+        except NOT_JSON as error:
+            raise InvalidEngineResponse("a usage is malformed") from error
         if usage is not None:
-            self._final = read_usage(usage)
+            self._final = TokenUsage.of(usage)
+
+
+class _LastChunk(msgspec.Struct):
+    """What ends a stream, without a choice."""
+
+    usage: EngineUsage | None = None
+
+
+_decode_last = msgspec.json.Decoder(_LastChunk).decode
 
 
 class _Reported(msgspec.Struct):

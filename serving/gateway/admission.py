@@ -3,7 +3,6 @@ work."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
-from functools import reduce
 from itertools import chain
 
 import msgspec
@@ -73,6 +72,8 @@ def in_order(
 ) -> tuple[Place, ...]:
     """Return where a job goes, and then where it may go too. What a grammar is compiled for goes on
     only where the same engine has the same weights: that is where it is looked at."""
+    if len(candidates) == 1:
+        return (candidates[0],)
     home = best(candidates, inference, blocks)
     others = [place for place in candidates if place is not home]
     if inference.engine_request.grammars is not None:
@@ -84,18 +85,23 @@ def slot_of(
     candidates: Sequence[Place], slot_request: SlotRequest, avoid: Collection[str] = ()
 ) -> Slot:
     """Return a slot where a job goes, or where it may go too if there is one there before."""
-    (_, pool), *others = candidates
-    return pool.slot(slot_request, avoid, [other for _, other in others])
+    return candidates[0][1].slot(slot_request, avoid, [pool for _, pool in candidates[1:]])
 
 
-def bound_of(candidates: Iterable[Place]) -> PromptBound:
+def bound_of(candidates: Sequence[Place]) -> PromptBound:
     """Return how many tokens a prompt has at most, wherever of these a job goes."""
-    return reduce(PromptBound.or_wider, (pool.prompt_bound for _, pool in candidates))
+    bound = candidates[0][1].prompt_bound
+    for _, pool in candidates[1:]:
+        bound = bound.or_wider(pool.prompt_bound)
+    return bound
 
 
 def deployment_of(candidates: Sequence[Place], slot: Slot) -> DeploymentRecord:
     """Return what a slot is held of."""
-    return next(deployment for deployment, pool in candidates if pool is slot.pool)
+    for deployment, pool in candidates:
+        if pool is slot.pool:
+            return deployment
+    raise RuntimeError("a slot is of one of the candidates")
 
 
 def _compiles_alike(one: DeploymentRecord, other: DeploymentRecord) -> bool:
@@ -241,25 +247,25 @@ class AdmissionController:
 
         Raises ServiceUnavailable, or BadRequest naming what none of them is able to.
         """
-        candidates = [
-            (deployment, self._directory.pools[deployment.deployment_id])
-            for deployment in self._directory.deployments(inference.model.variant_id, organization)
-        ]
-        ready = [
-            (deployment, pool)
-            for deployment, pool in candidates
-            if pool.is_open and _may_serve(deployment, pool)
-        ]
+        pools = self._directory.pools
+        known = self._directory.deployments(inference.model.variant_id, organization)
+        ready: list[Place] = []
+        for deployment in known:
+            pool = pools[deployment.deployment_id]
+            # Organizations that share a deployment are kept apart in it (I7).
+            if pool.is_open and (pool.is_isolating or deployment.dedicated_to is not None):
+                ready.append((deployment, pool))
         if not ready:
-            raise _not_ready([pool for _, pool in candidates if pool.is_loading])
-        needs = inference.engine_request.needs
-        able = [place for place in ready if needs.keys() <= place[1].capabilities]
+            raise _not_ready([pools[deployment.deployment_id] for deployment in known])
+        able, needs = ready, inference.engine_request.needs
+        if needs:
+            able = [place for place in ready if needs.keys() <= place[1].capabilities]
         if not able:
             lacking = needs.keys() - ready[0][1].capabilities
             reason = next(reason for feature, reason in needs.items() if feature in lacking)
             raise inference.dialect.refusal(RequestRejected(reason), inference)
         # Nobody is woken, or waited for, where another is there.
-        return [place for place in able if place[1].has_ready_replica] or able
+        return [place for place in able if place[1].ready] or able
 
 
 def slot_request_of(
@@ -290,13 +296,9 @@ def slot_request_of(
     )
 
 
-def _may_serve(deployment: DeploymentRecord, pool: Pool) -> bool:
-    """Tell whether organizations that share the deployment are kept apart in it (I7)."""
-    return deployment.dedicated_to is not None or pool.is_isolating
-
-
-def _not_ready(loading: list[Pool]) -> ServiceUnavailable:
-    """Return the error where no deployment is ready, of which these load."""
+def _not_ready(pools: list[Pool]) -> ServiceUnavailable:
+    """Return the error where no deployment is ready."""
+    loading = [pool for pool in pools if pool.is_loading]
     if not loading:
         return model_unavailable()
     known = [each for pool in loading if (each := pool.ready_in_seconds) is not None]

@@ -225,7 +225,10 @@ class AttemptRunner:
 
     def measure(self, attempt: "ReplicaAttempt") -> None:
         """The engine begins: where it says how long the prompt is, no more is reserved than for
-        that, nor charged. What several prompts take together is not known before their end."""
+        that, nor charged. What several prompts take together is not known before their end, and an
+        answer that is over already is settled at once."""
+        if attempt.relay is None or attempt.relay.is_done:
+            return
         counted = attempt.counted()
         if counted is None or self.inference.engine_request.prompts != 1:
             return

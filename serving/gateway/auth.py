@@ -13,8 +13,7 @@ from ipaddress import ip_network
 import msgspec
 from msgspec import UNSET
 
-from serving.contract import api_key
-from serving.contract.api_key import is_well_formed
+from serving.contract.api_key import SecretDigester, is_well_formed
 from serving.contract.client_address import Address, Network, is_in
 from serving.contract.records import (
     ApiKeyRecord,
@@ -163,7 +162,7 @@ class Authenticator:
         """Whether anybody is known: not from half of a first snapshot."""
         self.is_complete = False
         """Whether a key that is not here is no key: false before the first page of the feed."""
-        self._peppers = [pepper.encode() for pepper in key_peppers]
+        self._digesters = [SecretDigester(pepper.encode()) for pepper in key_peppers]
         self._salt_secret = salt_secret.encode()
         self._made: OrderedDict[str, Principal] = OrderedDict()
         """By digest, the oldest first."""
@@ -189,17 +188,29 @@ class Authenticator:
         Raises Unauthorized, or ServiceUnavailable while keys are unknown.
         """
         scheme, _, secret = authorization.partition(" ")
-        secret = secret.strip()
-        if scheme.lower() != "bearer" or not is_well_formed(secret):
+        if scheme.lower() != "bearer":
             raise Unauthorized
-        found = (self.find(api_key.digest(secret, pepper)) for pepper in self._peppers)
-        principal = next((one for one in found if one is not None), None)
+        principal = self._find_by_secret(secret.strip())
         if principal is None and not self.is_complete:
             message = "This gateway is starting. Please try again."
             raise ServiceUnavailable(message, code="server_is_overloaded")
         if principal is None or not _is_valid(principal, client, now):
             raise Unauthorized
         return principal
+
+    def _find_by_secret(self, secret: str) -> Principal | None:
+        """Return whose secret it is; None when unknown. Raises Unauthorized for what is no key,
+        which a key that was used lately need not be asked."""
+        digests = [digester.digest(secret) for digester in self._digesters]
+        for digest in digests:
+            if (principal := self._made.get(digest)) is not None:
+                return principal
+        if not is_well_formed(secret):
+            raise Unauthorized
+        for digest in digests:
+            if (principal := self._make(digest)) is not None:
+                return principal
+        return None
 
     def is_allowed_somewhere(self, origin: str) -> bool:
         """Tell whether pages of an origin may call with the keys of some project."""

@@ -5,7 +5,8 @@ others' cost.
 """
 
 import asyncio
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from serving.contract.replica import ReplicaRecord
 from serving.engine.errors import EngineError, InvalidEngineResponse, RequestRejected, error_of

@@ -97,6 +97,8 @@ class PriceList:
         dated = self._listings.get(key)
         if dated is None:
             dated = self._listings[key] = _listings(prices.values())
+        if dated and dated[-1].effective_at <= at:
+            return dated[-1]
         place = bisect_right(dated, at, key=attrgetter("effective_at"))
         return dated[place - 1] if place else None
 

@@ -17,7 +17,7 @@ from serving.engine.errors import InvalidEngineResponse
 from serving.engine.events import NO_TOKENS, TokenUsage
 from serving.engine.request import Operation
 from serving.gateway import cors
-from serving.gateway.admission import Admission, AdmissionController
+from serving.gateway.admission import AdmissionController
 from serving.gateway.attempt import AttemptRunner, GatewayServices
 from serving.gateway.auth import ApiRequest, Principal, check_permitted
 from serving.gateway.dialects.base import Dialect, InferenceDialect, InferenceRequest
@@ -91,11 +91,11 @@ class InferenceHandler:
         body, inference = await self.read(http, response, principal, dialect, plan=plan)  # 4xx
         rate = await self.reserve_rate(response, principal, inference, plan=plan)  # 429
         try:
-            serve = partial(self.serve, http, response, principal, inference, rate=rate)
             if http.has_header(RAW_HEADER):
+                serve = partial(self.serve, http, response, principal, inference, rate=rate)
                 await self.idempotency.run_once(http, response, principal, body, serve)
             else:
-                await serve()
+                await self.serve(http, response, principal, inference, rate=rate)
         finally:
             if rate is not None:
                 rate.void()
@@ -182,11 +182,26 @@ class InferenceHandler:
         attempts: AttemptRunner | None = None
         error: str | None = "internal"
         try:
+            # Nothing may disagree with the time in the id: its day and its budgets' periods.
+            received_at = moment_of(response.request_id)
             admission = await self.admission.admit(
-                *(principal, inference, moment_of(response.request_id)),
+                *(principal, inference, received_at),
                 lambda: not response.is_disconnected or _is_followed(execution),
             )
-            record = self._record(http, response, principal, inference, admission)
+            record = MeterRecord(
+                response.request_id,
+                self.services.journal.gateway_id,
+                principal.organization_id,
+                principal.project.project_id,
+                principal.key.key_id,
+                inference.model.model_id,
+                admission.deployment.deployment_id,
+                admission.schedule,
+                inference.dialect.name,
+                received_at,
+                inference.engine_request.is_streamed,
+                http.client_request_id,
+            )
             attempts = AttemptRunner(
                 *(self.services, response, inference, admission, record),
                 execution=execution,
@@ -294,30 +309,6 @@ class InferenceHandler:
         """Cut short whatever is under way: the gateway stops. Clients are told, and pay nothing."""
         for attempts in list(self.running):
             attempts.cancel_scope.gateway_stopping()
-
-    def _record(
-        self,
-        http: ApiRequest,
-        response: HttpResponse,
-        principal: Principal,
-        inference: InferenceRequest,
-        admission: Admission,
-    ) -> MeterRecord:
-        return MeterRecord(
-            event_id=response.request_id,
-            gateway_id=self.services.journal.gateway_id,
-            organization_id=principal.organization_id,
-            project_id=principal.project.project_id,
-            key_id=principal.key.key_id,
-            model_id=inference.model.model_id,
-            deployment_id=admission.deployment.deployment_id,
-            schedule=admission.schedule,
-            endpoint=inference.dialect.name,
-            # Nothing may disagree with the time in the id: its day and its budgets' periods.
-            received_at=moment_of(response.request_id),
-            streamed=inference.engine_request.is_streamed,
-            client_request_id=http.client_request_id,
-        )
 
     def _begin_trace(
         self, response: HttpResponse, inference: InferenceRequest, traceparent: str | None

@@ -10,8 +10,10 @@ fields for the engine come back as the payload.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from serving.contract.records import ModelRecord
 from serving.gateway.dialects.base import Dialect, InferenceDialect, InferenceRequest

@@ -95,6 +95,11 @@ class Relay:
         return self._finished is not None or self._reading.has_usage
 
     @property
+    def is_done(self) -> bool:
+        """Whether the engine has said that this was all."""
+        return self._reading.is_done
+
+    @property
     def tokens(self) -> TokenUsage:
         """What the engine has said so far; at the end, what it took in all."""
         return self._reading.tokens if self._finished is None else self._finished.tokens

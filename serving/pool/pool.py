@@ -6,7 +6,8 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord

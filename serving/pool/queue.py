@@ -178,7 +178,7 @@ class FairQueue:
     @property
     def is_waited(self) -> bool:
         """Whether anybody waits."""
-        return any(line.requests for line in self._in_order)
+        return sum([line.requests for line in self._in_order]) > 0
 
     @property
     def is_waited_by_wide(self) -> bool:

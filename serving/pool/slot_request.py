@@ -9,8 +9,9 @@ PoolError
 └── RequestQuarantined   such requests broke engines: refused for `seconds` more
 """
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from serving.contract.price import MeterPrices
 from serving.contract.slot_shares import NEVER_PAID
@@ -79,8 +80,7 @@ class RequestFingerprint(NamedTuple):
     feature: str
 
 
-@dataclass(frozen=True, slots=True)
-class TokenWeights:
+class TokenWeights(msgspec.Struct, frozen=True):
     """What other tokens weigh, in input tokens. A discount on all of them buys no more turns."""
 
     cached_input: float = 0.5
@@ -145,8 +145,7 @@ class SlotSecondCost:
         self.pace += (RECENT_PACE if known else 1.0) * (tokens_a_second - known)
 
 
-@dataclass(frozen=True, slots=True)
-class SlotRequest:
+class SlotRequest(msgspec.Struct, frozen=True):
     """`sequences` is the slots it takes: one for each sequence that it has an engine make.
 
     `input_tokens` are estimated, by `prompt_bytes` where those are known. `output_tokens_max` is

@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
+import msgspec
+
 from serving.contract.slot_shares import NEVER_PAID
 from serving.engine.events import TokenUsage
 from serving.pool.slot_request import SlotRequest, SlotSecondCost
@@ -95,8 +97,7 @@ class Tenant(Generic[Waiter]):
         self.mean_output += RECENT * (tokens - self.mean_output)
 
 
-@dataclass(slots=True, eq=False)
-class ServiceCharge:
+class ServiceCharge(msgspec.Struct, eq=False):
     """One request being served, and what its organization was charged for it so far, all of it by
     the `effective_weight` of its start, whatever the organization's part is by then.
 

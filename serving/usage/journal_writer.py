@@ -9,10 +9,10 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+import msgspec
 import structlog
 
 from serving.contract.usage import LeaseCharge
@@ -37,8 +37,7 @@ class JournalUnavailable(Exception):
     """The disk took nothing: what was to be durable is not."""
 
 
-@dataclass(frozen=True, slots=True)
-class JournalRow:
+class JournalRow(msgspec.Struct, frozen=True):
     """An event's row."""
 
     event_id: str
@@ -47,8 +46,7 @@ class JournalRow:
     charges: tuple[LeaseCharge, ...] = ()
 
 
-@dataclass(slots=True)
-class WriteTask:
+class WriteTask(msgspec.Struct, eq=False):
     """Something for the writer thread: a row, or a job on the connection.
 
     Without `done` nobody waits, and the writer tries again until the disk takes it.

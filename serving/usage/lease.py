@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from serving.contract.budget import period_end, period_start
 from serving.contract.lease import LeaseReturn
 from serving.usage.clock import ClockReading
@@ -53,8 +55,9 @@ class Lease:
 
     def spendable(self, now: float) -> int:
         """Return what a new request could hold."""
-        admits = self.outbox is None and self.admits_from <= now < self.admits_until
-        return self.unspent_nanos if admits else 0
+        if self.outbox is None and self.admits_from <= now < self.admits_until:
+            return max(0, self.granted_nanos - self.charged_nanos - self.held_nanos)
+        return 0
 
     def release(self, nanos: int) -> None:
         """Give back what one request held."""
@@ -171,8 +174,7 @@ def is_clock_set_back(known: Iterable[JournaledLease], latest_at: float, now: Cl
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LeasePortion:
+class LeasePortion(msgspec.Struct, frozen=True):
     """What a hold takes from one lease, or charges to it."""
 
     lease: Lease

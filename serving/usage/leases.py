@@ -64,8 +64,10 @@ class BudgetReservation:
         for balance, parts in self._taken:
             self._charged += balance.settle(parts, nanos, now)
         return tuple(
-            LeaseCharge(part.lease.budget_id, part.lease.lease_id, part.nanos)
-            for part in self._charged
+            [
+                LeaseCharge(part.lease.budget_id, part.lease.lease_id, part.nanos)
+                for part in self._charged
+            ]
         )
 
     def revoke(self) -> None:

@@ -1,6 +1,5 @@
 """The one meter: every request of every route becomes its usage event here and nowhere else."""
 
-from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
@@ -11,8 +10,7 @@ from serving.contract.usage import BILLABLE, LeaseCharge, Outcome, UsageEvent
 from serving.engine.events import NO_TOKENS, TokenUsage
 
 
-@dataclass(slots=True)
-class RequestTimings:
+class RequestTimings(msgspec.Struct, frozen=True):
     """Seconds of one request, from its arrival; TTFT is None when no token came."""
 
     queue_seconds: float = 0.0

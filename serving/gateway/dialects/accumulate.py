@@ -77,25 +77,27 @@ class ChoiceAccumulator:
 
     def add(self, part: ChoiceDelta) -> None:
         """Append what a chunk brought."""
-        if part.delta is None:
-            self._append("text", part.text)
-        else:
+        if part.delta is not None:
             self._add_delta(part.delta)
+        elif part.text is not None:
+            self._append("text", part.text)
         if part.logprobs is not None:
             self._append_logprobs(part.logprobs)
         if part.finish_reason is not None:
             self.finish_reason, self.stop_reason = part.finish_reason, part.stop_reason
 
     def _add_delta(self, delta: Delta) -> None:
-        self._append("content", delta.content)
-        self._append("reasoning", delta.reasoning)
-        self._append("refusal", delta.refusal)
+        if delta.content is not None:
+            self._append("content", delta.content)
+        if delta.reasoning is not None:
+            self._append("reasoning", delta.reasoning)
+        if delta.refusal is not None:
+            self._append("refusal", delta.refusal)
         for call in delta.tool_calls or ():
             self._calls.setdefault(call.index, _Call()).add(call)
 
-    def _append(self, name: str, text: str | None) -> None:
-        if text is not None:
-            self._texts.setdefault(name, []).append(text)
+    def _append(self, name: str, text: str) -> None:
+        self._texts.setdefault(name, []).append(text)
 
     def _joined(self, name: str) -> str | None:
         texts = self._texts.get(name)
@@ -118,16 +120,17 @@ class AnswerAccumulator:
 
     def add(self, events: Iterable[EngineEvent]) -> None:
         """Add events to the answer. Raises InvalidEngineResponse."""
+        choices, count = self._choices, len(self._choices)
         for event in events:
             self._size += len(event.raw)
-            if self._size > ANSWER_BYTES_MAX:
-                raise InvalidEngineResponse("the answer is larger than 64 MB")
             chunk = event.chunk()
             for part in chunk.choices:
-                if not 0 <= part.index < len(self._choices):
+                if not 0 <= part.index < count:
                     raise InvalidEngineResponse("a choice that nobody asked for")
-                self._choices[part.index].add(part)
+                choices[part.index].add(part)
             self.created = chunk.created
+        if self._size > ANSWER_BYTES_MAX:
+            raise InvalidEngineResponse("the answer is larger than 64 MB")
 
     def ended(self) -> list[ChoiceAccumulator]:
         """Return the choices. Raises InvalidEngineResponse when one has no ending."""

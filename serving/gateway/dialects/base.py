@@ -1,9 +1,10 @@
 """A client's language: the way in for its bodies, the way out for answers and errors."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple, Protocol
+
+import msgspec
 
 from serving.contract.price import Schedule, worst_case_nanos
 from serving.contract.prompt import PromptBound, PromptBytes
@@ -20,8 +21,7 @@ HERE_BYTES_MAX = 256 * 1024
 millisecond. To hand less to a process would cost the loop more."""
 
 
-@dataclass(frozen=True, slots=True)
-class InferenceRequest:
+class InferenceRequest(msgspec.Struct, frozen=True):
     """One request, ready to be admitted: the work for an engine and what the client wants to see.
 
     `model_name` is what the client called the model, `body_bytes` how long its body was, `prompt`

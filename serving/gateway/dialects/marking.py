@@ -46,7 +46,8 @@ def marked(text: str) -> str:
 
 def marked_message(message: Message) -> Message:
     """Return the message with all its text marked."""
-    changed: dict[str, Any] = {"content": _content(message.content)}
+    content = _content(message.content)
+    changed: dict[str, Any] = {} if content is message.content else {"content": content}
     if message.name is not None:
         changed["name"] = marked(message.name)
     if isinstance(message, ToolMessage):
@@ -58,7 +59,7 @@ def marked_message(message: Message) -> Message:
                 changed[name] = marked(text)
         if message.tool_calls:
             changed["tool_calls"] = [_call(call) for call in message.tool_calls]
-    return replace(message, **changed)
+    return replace(message, **changed) if changed else message
 
 
 def marked_tools(tools: Sequence[Any]) -> list[Any]:

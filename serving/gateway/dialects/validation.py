@@ -9,7 +9,6 @@ put their own names instead.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -27,6 +26,7 @@ from msgspec.inspect import (
     Type,
     UnionType,
 )
+from msgspec.structs import replace
 
 from serving.contract.codec import NOT_JSON
 from serving.engine.errors import ControlToken, PromptLength, Reason

@@ -145,6 +145,27 @@ def reading(**changes: object) -> StreamParser:
     return StreamParser(**{"choices": 1, "prompts": 1, "request_id": "1"} | changes)  # type: ignore[arg-type]
 
 
+@given(TEXTS, st.sampled_from([None, "stop", "abort"]), st.booleans())
+def test_the_order_of_an_events_keys_changes_nothing(
+    text: str, finish_reason: str | None, nested: bool
+) -> None:
+    """Most events are as vLLM orders them, and are read by that order."""
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish_reason}
+    usage = USAGE | ({"prompt_tokens_details": {"cached_tokens": 3}} if nested else {})
+    ordered = chunk(text, choices=[choice | {"token_ids": None}], usage=usage)
+    turned = chunk(text, choices=[{"index": 0, "token_ids": None} | choice], usage=usage)
+    if finish_reason == "abort":
+        for event in (ordered, turned):
+            with pytest.raises(InvalidEngineResponse):
+                reading().feed(sse(event))
+        return
+    for event in (ordered, turned):
+        stream = reading()
+        (read,) = stream.feed(sse(event))
+        assert json.loads(read.raw) == json.loads(chunk(text, choices=[choice]))
+        assert stream.tokens == TokenUsage(input=7, output=2)
+
+
 def test_a_stream_is_over_only_when_the_engine_says_so() -> None:
     stream = reading()
     assert len(stream.feed(sse(chunk("a")))) == 1

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -134,7 +133,7 @@ def test_nothing_is_hashed_where_there_is_no_choice(slots: tuple[int, ...]) -> N
 def test_organizations_and_models_share_no_block() -> None:
     _, pool = place("any", 4, 4)
     asked = job(messages=[{"role": "user", "content": LONG}])
-    other = replace(asked, model=catalog.model("var_other"))
+    other = msgspec.structs.replace(asked, model=catalog.model("var_other"))
     chains = [
         blocks_of_prompt(principal("a"), asked, [pool]),
         blocks_of_prompt(principal("b"), asked, [pool]),

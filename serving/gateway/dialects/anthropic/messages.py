@@ -5,10 +5,10 @@ itself.
 """
 
 import re
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from serving.contract.records import ModelRecord, Task
 from serving.engine.errors import RequestRejected

@@ -211,6 +211,7 @@ ENGINE_FIELDS = (
     "tools",
     "top_logprobs",
 )
+passed_fields = chat_request.PassedFields(ENGINE_FIELDS)
 
 
 ANY_OBJECT = {"type": "object"}
@@ -255,13 +256,12 @@ class ChatDialect(TextGenerationDialect[ChatRequest]):
     def rewritten_bytes(self, request: ChatRequest) -> int:
         """Return how many bytes of JSON a chat template writes anew, with blanks between: tools,
         and what the arguments of earlier calls say."""
-        tools = 0 if request.tools is None else len(_encode(request.tools))
-        return tools + sum(
-            len(call.function.arguments.encode(errors="replace"))
-            for message in request.messages
-            if isinstance(message, AssistantMessage)
-            for call in message.tool_calls or ()
-        )
+        size = 0 if request.tools is None else len(_encode(request.tools))
+        for message in request.messages:
+            if isinstance(message, AssistantMessage):
+                for call in message.tool_calls or ():
+                    size += len(call.function.arguments.encode(errors="replace"))
+        return size
 
     def has_schemas(self, request: ChatRequest) -> bool:
         """Tell whether the request brings JSON Schemas."""
@@ -310,7 +310,7 @@ class ChatDialect(TextGenerationDialect[ChatRequest]):
         first, as templates order it, so that turns of a conversation begin alike."""
         fields: dict[str, Any] = {} if request.tools is None else {"tools": request.tools}
         fields["messages"] = [marked_message(for_engine(message)) for message in request.messages]
-        fields |= chat_request.passed_fields(request, ENGINE_FIELDS)
+        fields |= passed_fields(request)
         if isinstance(request.tool_choice, AllowedToolsChoice):
             fields |= _allowed(request.tool_choice.allowed_tools, request.tools or [])
         if request.tools is not None:

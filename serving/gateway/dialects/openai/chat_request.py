@@ -1,6 +1,7 @@
 """The fields of a chat: its messages, its tools, its format, and the sampling fields that it
 shares with completions, each with its bounds."""
 
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -228,12 +229,20 @@ def check(request: GenerationParams, model: ModelRecord) -> None:
         raise invalid("stream_options", "only allowed when 'stream' is true")
 
 
-def passed_fields(request: GenerationParams, names: tuple[str, ...] = PASSED) -> dict[str, Any]:
-    """Return the fields to pass on, without those left out."""
-    fields = {name: value for name in names if (value := getattr(request, name)) is not None}
-    if request.seed == NO_SEED:
-        fields["seed"] = SEED_SENT_INSTEAD
-    return fields
+class PassedFields:
+    """Reads the fields to pass on of a route's requests, all at once."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._values = attrgetter(*names)
+
+    def __call__(self, request: GenerationParams) -> dict[str, Any]:
+        """Return the fields without those left out."""
+        values = zip(self._names, self._values(request), strict=True)
+        fields = {name: value for name, value in values if value is not None}
+        if request.seed == NO_SEED:
+            fields["seed"] = SEED_SENT_INSTEAD
+        return fields
 
 
 TOOLS_MAX = 128

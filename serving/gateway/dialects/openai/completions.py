@@ -30,6 +30,7 @@ class CompletionRequest(GenerationParams, kw_only=True):
 
 
 ENGINE_FIELDS = ("prompt", *chat_request.PASSED, "echo", "logprobs")
+passed_fields = chat_request.PassedFields(ENGINE_FIELDS)
 """The prompt first: what begins alike is routed alike."""
 OUTPUT_TOKENS_DEFAULT = 16
 """What OpenAI documents for this route."""
@@ -85,7 +86,7 @@ class CompletionsDialect(TextGenerationDialect[CompletionRequest]):
 
     def engine_fields(self, request: CompletionRequest) -> dict[str, Any]:
         """Return what an engine is told, but for the fields that are the gateway's own."""
-        return chat_request.passed_fields(request, ENGINE_FIELDS)
+        return passed_fields(request)
 
     def asked_output_tokens(self, request: CompletionRequest) -> tuple[str, int | None]:
         """Return how many tokens the client allows; this route has a default."""

@@ -39,7 +39,7 @@ class CompletionObject(msgspec.Struct):
     object: str
     created: int
     model: str
-    choices: msgspec.Raw
+    choices: Sequence[Any]
     usage: OpenAIUsage
     service_tier: Tier | UnsetType = UNSET
     """Where the request names one."""

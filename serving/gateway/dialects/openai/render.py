@@ -42,15 +42,19 @@ class ChunkHeadRewriter:
     def write(self, events: list[EngineEvent]) -> bytes:
         """Return events of the stream, each under our head. Raises InvalidEngineResponse when one
         is not JSON."""
+        if self._engine_head is None:
+            self._engine_head = self._learn(events[0].raw)
+        head, own, size = self._engine_head, self._own_head, len(self._engine_head)
+        if size:
+            rests = [event.raw[size:] for event in events if event.raw.startswith(head)]
+            if len(rests) == len(events):
+                return own + (END + own).join(rests) + END
         parts: list[bytes] = []
         for event in events:
-            chunk, head = event.raw, self._engine_head
-            if head is None:
-                head = self._engine_head = self._learn(chunk)
-            if head and chunk.startswith(head):
-                parts += (self._own_head, chunk[len(head) :], END)
+            if size and event.raw.startswith(head):
+                parts += (own, event.raw[size:], END)
             else:
-                parts += (DATA, self._write_anew(chunk), END)
+                parts += (DATA, self._write_anew(event.raw), END)
         return b"".join(parts)
 
     def _learn(self, chunk: bytes) -> bytes:
@@ -104,7 +108,7 @@ class ChunkStreamRenderer:
             object=self._object,
             created=self._heading.created,
             model=self._model_name,
-            choices=msgspec.Raw(b"[]"),
+            choices=(),
             usage=usage_of(tokens),
             service_tier=self._tier or UNSET,
         )
@@ -152,13 +156,12 @@ class CompletionRenderer:
 
     def finish(self, tokens: TokenUsage) -> bytes:
         """Return the client's body. Raises InvalidEngineResponse when a choice has no ending."""
-        choices = self._assembled()
         answer = CompletionObject(
             id=self._id,
             object=self._object,
             created=self._assembly.created,
             model=self._model_name,
-            choices=msgspec.Raw(_encode(choices)),
+            choices=self._assembled(),
             usage=usage_of(tokens),
             service_tier=self._tier,
         )
