@@ -1,11 +1,10 @@
 """Slots and KV caches, divided among gateways: what each has to do, and what it may take of each
 replica.
 
-`POST /demand` on the fleet: five times a second while anything runs, ten times while slots are on
-their way or somebody begins to wait, once more at once where a share shrank, and as a heartbeat
-every quarter of a second. A gateway asks again only when
-the question before is answered or given up, so that what it states is what is in force until the
-answer comes.
+`POST /demand` on the fleet: when something changes, at most five times a second, or ten times while
+slots are on their way, once more at once where a share shrank, and as a heartbeat every quarter of
+a second. A gateway asks again only when the question before is answered or given up, so that what
+it states is what is in force until the answer comes.
 """
 
 from typing import Annotated

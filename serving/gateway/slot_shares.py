@@ -9,7 +9,6 @@ where it runs nothing else.
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from itertools import chain, islice
 
 import aiohttp
@@ -37,9 +36,10 @@ from serving.pool.tier_queue import TierQueue
 log = structlog.get_logger(__name__)
 
 HEARTBEAT_SECONDS = 0.25
-NEWS_SECONDS = 0.1
-"""Between two reports, at least, whatever changed."""
+MOVING_REPORT_SECONDS = 0.1
+"""Between reports while slots are on their way,"""
 MOVING_SECONDS = 1.0
+"""for so long after the fleet divided them anew, where somebody waits for them."""
 ASK_SECONDS = 1.0
 LEAVE_SECONDS = 0.5
 SILENT_SECONDS = 2.0
@@ -120,21 +120,24 @@ class DemandReporter:
         self._news.set()
 
     async def run(self) -> None:
-        """Report for ever: soon when somebody begins to wait, often while anything runs, and now
-        and then. A share that shrank is confirmed at once: until then nobody else has it."""
+        """Report for ever: when something changed, often while anything runs, twice as often while
+        slots are on their way, and now and then. A share that shrank is confirmed at once: until
+        then nobody else has it."""
         while True:
             self._news.clear()
             if await self.report():
                 await self.report()
-            pause = min(NEWS_SECONDS, self._report_seconds)
+            pause = min(MOVING_REPORT_SECONDS, self._report_seconds)
             await asyncio.sleep(pause)
             if self._is_moving():
                 continue
-            is_idle = all(pool.is_idle for pool in self._pools().values())
-            seconds = HEARTBEAT_SECONDS if is_idle else self._report_seconds
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds - pause):
-                    await self._news.wait()
+            await asyncio.sleep(self._report_seconds - pause)
+            if all(pool.is_idle for pool in self._pools().values()):
+                try:
+                    async with asyncio.timeout(HEARTBEAT_SECONDS - self._report_seconds):
+                        await self._news.wait()
+                except TimeoutError:
+                    continue
 
     def _is_moving(self) -> bool:
         """Tell whether slots are on their way: to requests that wait, since the fleet divided them
