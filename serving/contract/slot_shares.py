@@ -1,9 +1,10 @@
-"""Slots, divided among gateways: what each has to do, and what it may take of each replica.
+"""Slots and KV caches, divided among gateways: what each has to do, and what it may take of each
+replica.
 
-`POST /demand` on the fleet: when something changes, at most five times a second, once more at once
-where a share shrank, and as a heartbeat every quarter of a second. A gateway asks again only when
-the question before is answered or given up, so that what it states is what is in force until the
-answer comes.
+`POST /demand` on the fleet: when something changes, at most five times a second, or ten times while
+slots are on their way, once more at once where a share shrank, and as a heartbeat every quarter of
+a second. A gateway asks again only when the question before is answered or given up, so that what
+it states is what is in force until the answer comes.
 """
 
 from typing import Annotated
@@ -12,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from serving.contract import SCHEMA
-from serving.contract.units import Count, Id, Share, Tier, Version
+from serving.contract.units import Count, Id, Share, Tier, Tokens, Version
 
 ORGANIZATIONS_MAX = 1_000
 """Of one tier of one deployment. Where there are more, these stand for all."""
@@ -32,15 +33,42 @@ class OrganizationDemand(msgspec.Struct, frozen=True, array_like=True):
     is_paying: bool = True
 
 
+class KvDemand(msgspec.Struct, frozen=True, array_like=True):
+    """What a gateway has of one replica's KV cache, in tokens: its `share` as it is in force, and
+    what its requests probably hold of it.
+
+    The `permit` is for one request that is larger than the share, and is in force until that
+    request has ended; what it holds is not in `held`. `wanted` is what the request needs that waits
+    for a permit; 0 where none does.
+    """
+
+    capacity: Tokens
+    share: Tokens
+    held: Tokens
+    permit: Tokens = 0
+    wanted: Tokens = 0
+
+
+class KvGrant(msgspec.Struct, frozen=True, array_like=True):
+    """What a gateway may have of one replica's KV cache, in tokens: its `share`, and where there is
+    a `permit`, so many more for one request that is larger than that. It `is_taken` where another
+    gateway has the permit, or has it next."""
+
+    share: Tokens
+    permit: Tokens = 0
+    is_taken: bool = False
+
+
 class ReplicaUsage(msgspec.Struct, frozen=True, array_like=True):
     """A gateway's share of one replica as it is in force, and how many slots it takes of it. It
     takes more where the share shrank, until enough of its requests have ended, or where a request
     of several choices started at its last free slot. `may_exceed` says whether that may happen or
-    has happened, or a request takes more of the KV cache than belongs to the share."""
+    has happened. `kv` is None where the size of the KV cache is not known."""
 
     share: Count
     running: Count
     may_exceed: bool = False
+    kv: KvDemand | None = None
 
 
 Demands = Annotated[dict[Id, OrganizationDemand], Meta(max_length=ORGANIZATIONS_MAX)]
@@ -49,8 +77,7 @@ Demands = Annotated[dict[Id, OrganizationDemand], Meta(max_length=ORGANIZATIONS_
 class DeploymentDemand(msgspec.Struct, frozen=True):
     """What a gateway has to do for one deployment: by tier who runs and waits, and what it holds
     of the replicas that it knows. A tier without anybody has been in use lately, so `batch` leaves
-    slots free for it. It `wants_to_exceed` its share where a request of several choices waits, or
-    one that is larger than its part of a KV cache."""
+    slots free for it. It `wants_to_exceed` its share where a request of several choices waits."""
 
     held: Annotated[dict[Id, ReplicaUsage], Meta(max_length=REPLICAS_MAX)] = {}
     tiers: dict[Tier, Demands] = {}
@@ -101,7 +128,8 @@ class SlotSharesReply(msgspec.Struct, frozen=True):
     keeps its guarantee. `guarantees` are those of all slots; where there are none, the usual ones.
     `strains` are those of the replicas in `shares` whose engines tell, but of those that are empty.
     Of the replicas in `may_exceed` it may take more than its share for a request of several
-    choices: one gateway at a time. `epoch` grows with every division.
+    choices: one gateway at a time. `kv` are its tokens of the KV caches that the report named.
+    `epoch` grows with every division.
     """
 
     epoch: Version
@@ -112,4 +140,5 @@ class SlotSharesReply(msgspec.Struct, frozen=True):
     tiers: dict[Id, dict[Tier, Share]] = {}
     guarantees: dict[Tier, Share] = {}
     may_exceed: tuple[Id, ...] = ()
+    kv: dict[Id, KvGrant] = {}
     schema: int = SCHEMA

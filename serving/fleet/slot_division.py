@@ -165,6 +165,20 @@ def _again(heap: list[tuple[float, int]], number: float | None) -> None:
         heapreplace(heap, (number, heap[0][1]))
 
 
+def kv_parts(tokens: int, slots: Mapping[str, int], held: Mapping[str, int]) -> dict[str, int]:
+    """Return each gateway's part of so many tokens of a KV cache, by its slots: of what those leave
+    that hold more than their part. They begin nothing until they hold less."""
+    beyond: dict[str, int] = {}
+    while True:
+        left = max(0, tokens - sum(held[one] for one in beyond))
+        total = sum(slots[one] for one in held if one not in beyond) or 1
+        parts = {one: left * slots[one] // total for one in held if one not in beyond}
+        more = {one: part for one, part in parts.items() if held[one] > part}
+        if not more:
+            return beyond | parts
+        beyond |= more
+
+
 def organization_parts(demands: Demands, gateway: str) -> dict[str, float]:
     """Return which part of its slots an organization has at a gateway, of those that wait there and
     come through others too."""

@@ -1,10 +1,15 @@
-"""Which gateway may take how many slots of which replica: granted when free, taken back in order.
+"""Which gateway may take how many slots of which replica, and how many tokens of its KV cache:
+granted when free, taken back in order.
 
 A share that shrinks is free for others only once its gateway has said that it keeps to the
 smaller one and how much it still runs. So the shares in force and what runs beyond them are
 never more than a replica's slots, whatever is lost on the way. Beyond it are only a request of
 several choices that began at the last free slot (`serving.pool.replicas`), of one gateway at a
 time, and a gateway that was not heard of for five seconds and lives on.
+
+The tokens of a KV cache follow the slots by the same rule. A request that is larger than its
+gateway's part needs a permit for all that it takes. There is one at a time for each replica;
+gateways take turns, and meanwhile all have their parts of what it leaves.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,6 +19,8 @@ from serving.contract.slot_shares import (
     NEVER_PAID,
     DemandReport,
     DeploymentDemand,
+    KvDemand,
+    KvGrant,
     SlotSharesReply,
 )
 from serving.contract.tiers import (
@@ -27,6 +34,7 @@ from serving.fleet.slot_division import (
     TierPolicy,
     assign,
     due_by_tier,
+    kv_parts,
     never_paid_parts,
     organization_parts,
     quotas,
@@ -48,10 +56,20 @@ Slots = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(slots=True)
+class KvLease:
+    """What a gateway said of one KV cache, and the most tokens that its requests may hold there
+    now: `may_hold`, and the `permit` of one that is larger than its share."""
+
+    demand: KvDemand
+    may_hold: int
+    permit: int
+
+
+@dataclass(slots=True)
 class GatewayDemand:
     """What a gateway last said; `may_run` is by replica the most that it may have there now, but
     for what a request of several choices takes beyond it where it `may_exceed` that. `turn_at` is
-    when it was last allowed to."""
+    when it was last allowed to, and `permit_at` when it was last given a permit for a KV cache."""
 
     heard_at: float
     number: int
@@ -59,6 +77,8 @@ class GatewayDemand:
     may_run: dict[str, int] = field(default_factory=dict)
     may_exceed: set[str] = field(default_factory=set)
     turn_at: dict[str, float] = field(default_factory=dict)
+    kv: dict[str, KvLease] = field(default_factory=dict)
+    permit_at: dict[str, float] = field(default_factory=dict)
     life: str = ""
     life_before: str = ""
 
@@ -131,6 +151,12 @@ class SlotAllocator:
             may_run={id_: max(one.share, one.running) for id_, one in held.items()},
             may_exceed={id_ for id_, one in held.items() if one.may_exceed},
             turn_at={} if known is None else known.turn_at,
+            kv={
+                id_: KvLease(kv, max(kv.share, kv.held), kv.permit)
+                for id_, one in held.items()
+                if (kv := one.kv) is not None
+            },
+            permit_at={} if known is None else known.permit_at,
             life=report.life,
             life_before=_life_before(known, report.life),
         )
@@ -155,6 +181,7 @@ class SlotAllocator:
         parts: dict[str, dict[str, float]] = {}
         tiers: dict[str, dict[Tier, float]] = {}
         may_exceed: list[str] = []
+        kv: dict[str, KvGrant] = {}
         for deployment_id, demand in report.deployments.items():
             own_slots = slots.get(deployment_id, {})
             due = self._divide(deployment_id, own_slots, now)
@@ -167,6 +194,9 @@ class SlotAllocator:
                     told = max(held.share, min(told, free))
                 gateway.may_run[replica_id] = max(held.share, held.running, told)
                 shares[replica_id] = told
+                if replica_id in gateway.kv:
+                    own_due = due.get(replica_id, {})
+                    kv[replica_id] = self._kv_grant(gateway, replica_id, own_due, now)
                 if self._may_exceed(gateway, deployment_id, replica_id, now):
                     if replica_id not in gateway.may_exceed:
                         gateway.may_exceed.add(replica_id)
@@ -186,7 +216,49 @@ class SlotAllocator:
             tiers=tiers,
             guarantees=dict(self._guarantees),
             may_exceed=tuple(may_exceed),
+            kv=kv,
         )
+
+    def _kv_grant(
+        self, gateway: GatewayDemand, replica_id: str, slots: Mapping[str, int], now: float
+    ) -> KvGrant:
+        """Return what a gateway may have of a KV cache: its part of what a permit leaves, by its
+        `slots`, and the permit where that is its turn, once others leave it room."""
+        leases = {
+            id_: lease
+            for id_, one in self.gateways.items()
+            if (lease := one.kv.get(replica_id)) is not None
+        }
+        own = gateway.kv[replica_id]
+        demand, permits = own.demand, sum(lease.permit for lease in leases.values())
+        turn = None if permits else self._permit_turn(replica_id)
+        wanted = 0 if turn is None else min(demand.capacity, turn.kv[replica_id].demand.wanted)
+        parts = kv_parts(
+            max(0, demand.capacity - permits - wanted),
+            {id_: slots.get(id_, 0) for id_ in leases},
+            {id_: lease.demand.held for id_, lease in leases.items()},
+        )
+        taken = sum(lease.may_hold for lease in leases.values() if lease is not own)
+        free = 0 if now < self._grace_until else demand.capacity - permits - taken
+        share = next(part for id_, part in parts.items() if leases[id_] is own)
+        if share > demand.share:
+            share = max(demand.share, min(share, free))
+        own.may_hold = max(demand.share, demand.held, share)
+        if turn is gateway and wanted <= free - own.may_hold:
+            own.permit = wanted
+            gateway.permit_at[replica_id] = now
+        is_taken = permits > own.permit or (turn is not None and turn is not gateway)
+        return KvGrant(share, own.permit, is_taken)
+
+    def _permit_turn(self, replica_id: str) -> GatewayDemand | None:
+        """Return which gateway has the next permit for a replica's KV cache: of those that want
+        one, who had none for longest."""
+        wanting = [
+            one
+            for one in self.gateways.values()
+            if (lease := one.kv.get(replica_id)) is not None and lease.demand.wanted
+        ]
+        return min(wanting, key=lambda one: one.permit_at.get(replica_id, NEVER), default=None)
 
     def _may_exceed(
         self, gateway: GatewayDemand, deployment_id: str, replica_id: str, now: float

@@ -2,7 +2,8 @@
 
 Until the fleet has answered once it takes none, and where the fleet cannot be asked, an even part,
 by the gateways that control counts. A gateway that the fleet does not answer any more keeps its
-last share.
+last share. Of KV caches it then takes what its slots say, and begins a request that is larger
+where it runs nothing else.
 """
 
 import asyncio
@@ -19,6 +20,8 @@ from serving.contract.slot_shares import (
     ORGANIZATIONS_MAX,
     DemandReport,
     DeploymentDemand,
+    KvDemand,
+    KvGrant,
     OrganizationDemand,
     ReplicaUsage,
     SlotSharesReply,
@@ -33,8 +36,15 @@ from serving.pool.tier_queue import TierQueue
 log = structlog.get_logger(__name__)
 
 HEARTBEAT_SECONDS = 0.25
+MOVING_REPORT_SECONDS = 0.1
+"""Between reports while slots are on their way,"""
+MOVING_SECONDS = 1.0
+"""for so long after the fleet divided them anew, where somebody waits for them."""
 ASK_SECONDS = 1.0
 LEAVE_SECONDS = 0.5
+SILENT_SECONDS = 2.0
+"""After which requests wait no more for permits of a fleet that does not answer."""
+NO_GRANT = KvGrant(0)
 
 
 class GrantedSlots:
@@ -47,6 +57,7 @@ class GrantedSlots:
         self.is_unanswered = False
         """Whether the fleet could not be asked and never answered."""
         self._told: dict[str, int] = {}
+        self._kv: dict[str, KvGrant] = {}
         self._exceedable: frozenset[str] = frozenset()
         self._gateways = gateways
 
@@ -67,7 +78,11 @@ class GrantedSlots:
         """Take in an answer; tell whether any share shrank, or may be exceeded no more."""
         shrank = any(reply.shares.get(one, 0) < share for one, share in self._told.items())
         shrank |= not self._exceedable.issubset(reply.may_exceed)
+        shrank |= any(
+            reply.kv.get(id_, NO_GRANT).share < grant.share for id_, grant in self._kv.items()
+        )
         self._told, self.is_told, self.is_unanswered = reply.shares, True, False
+        self._kv = reply.kv
         self._exceedable = frozenset(reply.may_exceed)
         self.live_gateway_count = reply.live_gateway_count
         return shrank
@@ -97,25 +112,41 @@ class DemandReporter:
         self._number = time.time_ns() // 1_000_000
         """Of reports; by the clock for fleets that do not ask for a life."""
         self._news = asyncio.Event()
+        self._answered_at = self._divided_at = 0.0
+        self._epoch = 0
 
     def note_news(self) -> None:
         """Something changed: the fleet is told soon."""
         self._news.set()
 
     async def run(self) -> None:
-        """Report for ever: when something changed, often while anything runs, and now and then. A
-        share that shrank is confirmed at once: until then nobody else has its slots."""
+        """Report for ever: when something changed, often while anything runs, twice as often while
+        slots are on their way, and now and then. A share that shrank is confirmed at once: until
+        then nobody else has it."""
         while True:
             self._news.clear()
             if await self.report():
                 await self.report()
-            await asyncio.sleep(self._report_seconds)
+            pause = min(MOVING_REPORT_SECONDS, self._report_seconds)
+            await asyncio.sleep(pause)
+            if self._is_moving():
+                continue
+            await asyncio.sleep(self._report_seconds - pause)
             if all(pool.is_idle for pool in self._pools().values()):
                 try:
                     async with asyncio.timeout(HEARTBEAT_SECONDS - self._report_seconds):
                         await self._news.wait()
                 except TimeoutError:
                     continue
+
+    def _is_moving(self) -> bool:
+        """Tell whether slots are on their way: to requests that wait, since the fleet divided them
+        anew a moment ago, or back from here."""
+        is_new = asyncio.get_running_loop().time() - self._divided_at < MOVING_SECONDS
+        pools = self._pools().values()
+        return (is_new and any(pool.queue.is_waited for pool in pools)) or any(
+            one.is_exceeded for pool in pools for one in pool.ready
+        )
 
     async def report(self) -> bool:
         """Tell the fleet what there is to do, and go by what it says; tell whether a share
@@ -130,9 +161,13 @@ class DemandReporter:
         if self.failures:
             log.info("fleet_answers", after=self.failures)
             self.failures = 0
+        self._answered_at = asyncio.get_running_loop().time()
+        if reply.epoch != self._epoch:
+            self._epoch, self._divided_at = reply.epoch, self._answered_at
         has_shrunk = self._shares.hear(reply)
         for deployment_id, pool in pools.items():
             pool.set_engine_loads(reply.strains)
+            pool.set_kv_grants(reply.kv)
             parts, tiers = reply.parts.get(deployment_id, {}), reply.tiers.get(deployment_id)
             pool.set_shares(parts, tiers, {**DEFAULT_GUARANTEES, **reply.guarantees})
         return has_shrunk
@@ -148,8 +183,12 @@ class DemandReporter:
         self.failures += 1
         if self.failures == 1:
             log.warning("fleet_divides_no_slots", error=str(error))
+        silent_seconds = asyncio.get_running_loop().time() - self._answered_at
         for pool in self._pools().values():
             pool.set_engine_loads({})
+            if silent_seconds >= SILENT_SECONDS:
+                pool.set_kv_grants({})
+                pool.dispatch()
         if not self._shares.is_told:
             self._shares.is_unanswered = True
             # Each time: there may be more gateways by now, or fewer.
@@ -167,16 +206,32 @@ class DemandReporter:
 def demand_of(pool: Pool) -> DeploymentDemand:
     """Return what a pool has to do, and what it holds. A tier in use for which `batch` leaves slots
     free is named without any organization too."""
+    kv = _kv_demands(pool)
     held = {
-        id_: ReplicaUsage(one.share, one.in_flight, one.may_exceed or one.is_exceeded)
+        id_: ReplicaUsage(one.share, one.in_flight, one.may_exceed or one.is_exceeded, kv.get(id_))
         for id_, one in pool.replicas.items()
     }
     tiers: dict[Tier, dict[str, OrganizationDemand]] = {tier: {} for tier in pool.urgent_tiers}
     for tier, line in pool.queue.lines.items():
         if organizations := _organizations(line):
             tiers[tier] = organizations
-    wants = pool.queue.is_waited_by_wide or pool.kv_reservation.wants_to_exceed
-    return DeploymentDemand(held, tiers, wants)
+    return DeploymentDemand(held, tiers, pool.queue.is_waited_by_wide)
+
+
+def _kv_demands(pool: Pool) -> dict[str, KvDemand | None]:
+    """Return what a pool has of KV caches. Where all slots are taken, room is kept for the request
+    whose turn is next, which could not ask for it yet."""
+    if not pool.has_kv_bound:
+        return {}
+    waiter, need = pool.queue.first(sum(one.share for one in pool.ready)), None
+    if waiter is None:
+        pool.kv_reservation.clear()
+    else:
+        need = pool.queue.kv_need(waiter.request)
+        if pool.kv_reservation.replica is None:
+            replicas = pool.replicas.values()
+            pool.kv_reservation.keep(replicas, pool.now, waiter.excluded, need)
+    return pool.kv_reservation.demands(pool.replicas, pool.now, need)
 
 
 def _organizations(line: TierQueue[Waiter]) -> dict[str, OrganizationDemand]:

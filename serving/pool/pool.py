@@ -217,7 +217,7 @@ class Pool(ReplicaSet):
         replicas that have some, may not exceed shares or finds no room in KV caches stays first and
         lets others pass."""
         passed: defaultdict[Tier, set[str]] = defaultdict(set)
-        is_held_back = waits_for_kv = False
+        is_held_back, waits_for_kv = False, 0
         if self.kv_reservation.replica is not None:
             self.kv_reservation.clear()
         while self.queue.is_waited and not is_held_back:
@@ -226,7 +226,7 @@ class Pool(ReplicaSet):
                 break
             waiter = self.queue.first(self._slots(), passed)
             if waiter is None:
-                waits_for_kv = self.kv_reservation.replica is not None
+                waits_for_kv = self.kv_reservation.tokens
                 break
             request, excluded = waiter.request, waiter.excluded
             if self._is_reserved(request.tier):

@@ -11,9 +11,10 @@ from typing import NamedTuple
 from serving.contract.tiers import DEFAULT_GUARANTEES, Guarantees
 from serving.contract.units import TIERS, Tier
 from serving.engine.events import NO_TOKENS, TokenUsage
-from serving.pool.overload import TierLoad, WaitPredictor
+from serving.pool.kv_cache import KvNeed
+from serving.pool.overload import SlotRate, TierLoad, WaitPredictor
 from serving.pool.prefix_history import BLOCK_BYTES
-from serving.pool.replicas import KvNeed, Replica
+from serving.pool.replicas import Replica
 from serving.pool.slot_request import (
     Cause,
     PoolError,
@@ -105,6 +106,8 @@ class AnswerLengths:
 
 
 NOBODY: Mapping[Tier, Collection[str]] = {}
+KV_SEEN_MIN = 4
+"""How many of a request's size have to have been given room for its wait to be foretold."""
 SURE = 0.85
 """How much of the time that one may wait its wait may be predicted to take: others come, and
 answers are of any length."""
@@ -162,7 +165,10 @@ class FairQueue:
         self._is_held_back = False
         self.has_kv_bound = False
         """Whether lengths of answers are wanted, to foretell what requests take of KV caches."""
-        self._waits_for_kv = False
+        self._waits_for_kv = 0
+        self._kv_rate = SlotRate()
+        """Of tokens of KV caches, while somebody waited for room in one."""
+        self._kv_at = 0.0
         self._answers = AnswerLengths()
         self.passed: Mapping[Tier, Collection[str]] = NOBODY
         """Of each tier, the organizations whose turn others were given at the last free slot."""
@@ -262,7 +268,9 @@ class FairQueue:
         request = waiter.request
         for queue in waiter.queues:
             queue._look()
-            if not queue._waits_for_kv:
+            if queue._waits_for_kv:
+                queue._kv_rate.slots += queue.kv_need(request).tokens
+            else:
                 queue._pace.gave(request.sequences, for_reserved=queue._is_held_back)
             if queue is not self:
                 queue.leave(waiter)
@@ -309,13 +317,14 @@ class FairQueue:
         self._look()
         self._is_served = is_served
 
-    def set_held_back(self, is_held_back: bool, waits_for_kv: bool = False) -> None:
+    def set_held_back(self, is_held_back: bool, waits_for_kv: int = 0) -> None:
         """Say whether only `batch` waits, and for slots that are kept free of it: that tells
-        nothing of how fast the queue moves for other tiers. Nor does a wait for room in a KV cache
-        beside free slots: others go first meanwhile."""
+        nothing of how fast the queue moves for other tiers. Nor does a wait for room for so many
+        tokens in a KV cache beside free slots: others go first meanwhile."""
         if (is_held_back, waits_for_kv) != (self._is_held_back, self._waits_for_kv):
             self._look()
             self._is_held_back, self._waits_for_kv = is_held_back, waits_for_kv
+            self._kv_at = self._clock()
 
     def kv_need(self, request: SlotRequest) -> KvNeed:
         """Return what a request probably takes of a KV cache."""
@@ -373,6 +382,9 @@ class FairQueue:
         is_waited = self._is_served and self.is_waited and not self._waits_for_kv
         now = self._clock()
         self._pace.look(now, waited=is_waited, for_reserved=self._is_held_back)
+        if self._waits_for_kv:
+            self._kv_rate.wait(now - self._kv_at)
+            self._kv_at = now
         if now - self._charged_at >= CHARGE_SECONDS:
             self._charged_at = now
             for line in self._in_order:
@@ -383,7 +395,22 @@ class FairQueue:
         """Return how long one that comes now would wait for turns in its own tier."""
         growth = self._pace.growth(request.tier, self.guarantees)
         turns = self.lines[request.tier].slots_before(request, growth)
-        return self._seconds_for(turns, request.tier)
+        seconds = self._seconds_for(turns, request.tier)
+        if self._waits_for_kv:
+            seconds = max(seconds, self._kv_seconds_for(turns, request))
+        return seconds
+
+    def _kv_seconds_for(self, slots: float, request: SlotRequest) -> float:
+        """Return how long a request probably waits for room in a KV cache, after so many slots of
+        its own tier; 0 while too little was seen to tell, and for one that is smaller than what
+        waits: it may pass. Other tiers count as if they took nothing, so that what they hold
+        refuses no request."""
+        tokens, line = self.kv_need(request).tokens, self.lines[request.tier]
+        pace = self._kv_rate.per_second
+        is_seen = self._kv_rate.slots >= KV_SEEN_MIN * tokens
+        if tokens < self._waits_for_kv or not (pace and is_seen):
+            return 0.0
+        return (slots * line.tokens / max(1, line.slots) + tokens) / pace
 
     def _seconds_for(self, slots: float, tier: Tier) -> float:
         loads = {other: TierLoad(line.running, line.slots) for other, line in self.lines.items()}

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from types import TracebackType
-from typing import NamedTuple
 
 from serving.contract.prompt import TEMPLATE_TOKENS_MAX, PromptBound, growth_of
 from serving.contract.replica import ISOLATING, NO_PREFIX_CACHE, ReplicaRecord
+from serving.contract.slot_shares import KvDemand, KvGrant
 from serving.engine.errors import ReplicaUnreachable
-from serving.pool.prefix_history import Blocks, PrefixHistory
-from serving.pool.tier_queue import CHARGE_SECONDS, ServiceCharge
+from serving.pool.kv_cache import KvNeed, KvUsage
+from serving.pool.prefix_history import PrefixHistory
 
 
 class FirstTokenWait:
@@ -59,108 +59,6 @@ class FirstTokenWait:
             raise ReplicaUnreachable("the fleet calls it failed") from None
 
 
-GROWTH_TOKENS = 256
-"""Of a sequence beyond what it has made: until its answer is looked at again it makes fewer."""
-
-
-class KvNeed(NamedTuple):
-    """What a request probably takes of a KV cache: `tokens` of prompt and answer, of which each of
-    its `blocks`, the beginning of the prompt, is `block_tokens`."""
-
-    tokens: int
-    output_tokens: int = 0
-    blocks: Blocks = ()
-    block_tokens: int = 0
-
-
-@dataclass(slots=True)
-class KvHolding:
-    """What one running request holds beside its blocks, `output_tokens` of it for its answer."""
-
-    tokens: int
-    output_tokens: int
-    blocks: Blocks
-
-
-@dataclass(slots=True)
-class KvBlock:
-    """A part of prompts, and how many running requests hold it."""
-
-    tokens: int
-    holders: int = 0
-
-
-class KvUsage:
-    """What this gateway's requests probably hold of one engine's KV cache: `tokens` in all.
-
-    A request counts with its whole prompt from the start, and with an answer as long as its
-    organization's are on the mean: counting the longest allowed one would leave most of the cache
-    empty, since clients rarely bound their answers. One that grows beyond that is counted by what
-    it has made. The beginning of a prompt that requests share counts once, as the engine keeps it.
-    """
-
-    __slots__ = ("_blocks", "_seen_at", "holdings", "tokens")
-
-    def __init__(self) -> None:
-        self.tokens = 0
-        self.holdings: dict[ServiceCharge, KvHolding] = {}
-        self._blocks: dict[int, KvBlock] = {}
-        self._seen_at = 0.0
-
-    def tokens_for(self, need: KvNeed) -> int:
-        """Return how many tokens more are held with one more request."""
-        blocks, low, high = need.blocks, 0, len(need.blocks)
-        while low < high:  # Who holds a block holds all before it.
-            middle = (low + high) // 2
-            if blocks[middle] in self._blocks:
-                low = middle + 1
-            else:
-                high = middle
-        return need.tokens - low * need.block_tokens
-
-    def hold(self, service: ServiceCharge, need: KvNeed) -> None:
-        """A request begins."""
-        own = need.tokens - len(need.blocks) * need.block_tokens
-        self.holdings[service] = KvHolding(own, need.output_tokens, need.blocks)
-        self.tokens += own
-        for each in need.blocks:
-            block = self._blocks.get(each)
-            if block is None:
-                block = self._blocks[each] = KvBlock(need.block_tokens)
-                self.tokens += block.tokens
-            block.holders += 1
-
-    def release(self, service: ServiceCharge) -> None:
-        """A request holds nothing any more; harmless when it held nothing."""
-        holding = self.holdings.pop(service, None)
-        if holding is None:
-            return
-        self.tokens -= holding.tokens
-        for each in holding.blocks:
-            block = self._blocks[each]
-            block.holders -= 1
-            if not block.holders:
-                self.tokens -= block.tokens
-                del self._blocks[each]
-
-    def note_growth(self, now: float) -> None:
-        """Take in, once a second, which answers are longer by now than was thought."""
-        if now - self._seen_at < CHARGE_SECONDS:
-            return
-        self._seen_at = now
-        for service, holding in self.holdings.items():
-            progress = service.progress
-            made = None if progress is None else progress()
-            if made is None or made.output <= holding.output_tokens:
-                continue
-            request = service.request
-            output = made.output + GROWTH_TOKENS * request.sequences
-            grown = min(output, max(made.output, request.output_tokens_max)) - holding.output_tokens
-            holding.tokens += grown
-            holding.output_tokens += grown
-            self.tokens += grown
-
-
 EJECT_AFTER_INCIDENTS = 2
 EJECT_SECONDS = 2.0
 EJECT_SECONDS_MAX = 30.0
@@ -185,8 +83,7 @@ class Replica:
     share: int
     in_flight: int = 0
     may_exceed: bool = True
-    """Whether a request of several choices may begin where fewer slots are free, and one that is
-    larger than this gateway's part of the KV cache where all of it has room."""
+    """Whether a request of several choices may begin where fewer slots are free."""
     kv: KvUsage = field(default_factory=KvUsage)
     kv_passing_max: int | None = None
     """How many tokens a request has at most that may begin before the one that waits for room in
@@ -227,14 +124,16 @@ class Replica:
 
     @property
     def kv_tokens_max(self) -> int:
-        """How many tokens of its KV cache belong to this gateway's share; 0 where that is not
-        known."""
+        """How many tokens of its KV cache this gateway may have: its share, or where the fleet
+        divides none, as much as its slots say; 0 where that is not known."""
+        if self.kv.share is not None:
+            return self.kv.share
         capacity, slots = self.record.kv_capacity_tokens, self.record.slots
         return capacity * self.share // slots if capacity and slots else 0
 
     def has_kv_room(self, need: KvNeed, now: float) -> bool:
         """Tell whether a request fits into the KV cache beside what runs, as far as its size is
-        known; one that is alone always does."""
+        known. One that is alone always does, unless the fleet lets others have a part."""
         capacity = self.record.kv_capacity_tokens
         if capacity is None:
             return True
@@ -242,25 +141,47 @@ class Replica:
         tokens = self.kv.tokens_for(need)
         if self.kv_passing_max is not None and tokens > self.kv_passing_max:
             return False
-        most = self.kv_tokens_max
-        if tokens > most >= self.kv.tokens and self.may_exceed:
-            most = capacity
-        return self.in_flight == 0 or self.kv.tokens + tokens <= most
+        kv = self.kv
+        if kv.tokens - kv.permit_used + tokens <= self.kv_tokens_max:
+            return True
+        if kv.permit and kv.is_permitted(tokens):
+            return True
+        return self.in_flight == 0 and (kv.share is None or kv.share + kv.permit >= capacity)
 
     def keep_kv_room(self, need: KvNeed) -> None:
         """A request waits for room in the KV cache: whatever begins before it has to be so small
-        that all slots full of it leave that room. So it begins when what runs now has ended."""
-        capacity, tokens = self.record.kv_capacity_tokens or 0, self.kv.tokens_for(need)
-        most = self.kv_tokens_max
-        left = (most if tokens <= most else capacity) - tokens
-        self.kv_passing_max = max(0, left) // max(1, self.share)
+        that all slots full of it leave that room. So it begins when what runs now has ended. One
+        that waits for a permit takes nothing of the share, and others may have all of that."""
+        left = self.kv_tokens_max - self.kv.tokens_for(need)
+        if left >= 0 or not self.wants_permit(need):
+            self.kv_passing_max = max(0, left) // max(1, self.share)
+
+    def wants_permit(self, need: KvNeed) -> bool:
+        """Tell whether a request is larger than the share that the fleet grants, and may have
+        more."""
+        share, capacity = self.kv.share, self.record.kv_capacity_tokens or 0
+        return share is not None and share < min(capacity, self.kv.tokens_for(need))
+
+    def kv_demand(self, need: KvNeed | None) -> KvDemand | None:
+        """Return what the fleet is told of the KV cache; None where its size is not known. A permit
+        is asked for the `need` of the request that waits here, if it is larger than the share;
+        without one, what is not used of it is given up."""
+        capacity, kv = self.record.kv_capacity_tokens, self.kv
+        if capacity is None:
+            return None
+        share, wanted = self.kv_tokens_max, 0
+        tokens = 0 if need is None else min(capacity, kv.tokens_for(need))
+        if not kv.is_permitted(tokens):
+            kv.permit, kv.permit_above = 0, None
+            if need is not None and self.wants_permit(need):
+                kv.permit_above, wanted = share, tokens
+        held = max(0, kv.tokens - kv.permit_used)
+        return KvDemand(capacity, share, held, kv.permit + kv.permit_used, wanted)
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether more of it is taken than its share, other than by a request that is alone."""
-        if self.in_flight > self.share:
-            return True
-        return self.in_flight > 1 and 0 < self.kv_tokens_max < self.kv.tokens
+        """Whether more of it is taken than its share."""
+        return self.in_flight > self.share
 
     @property
     def is_ready(self) -> bool:
@@ -442,6 +363,11 @@ class ReplicaSet:
         for replica in self.replicas.values():
             replica.share = self._share_of(replica.record)
             replica.may_exceed = self._may_exceed(replica.record)
+
+    def set_kv_grants(self, grants: Mapping[str, KvGrant]) -> None:
+        """Take in what the fleet grants of KV caches; of one that is not named it divides none."""
+        for replica_id, replica in self.replicas.items():
+            replica.kv.set_grant(grants.get(replica_id))
 
     def _note_declared(self) -> None:
         """Work out what all replicas can do: those that are ready, or will be."""

@@ -12,8 +12,10 @@ from typing import Literal, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
+from serving.contract.slot_shares import KvDemand
+from serving.pool.kv_cache import KvNeed
 from serving.pool.prefix_history import Blocks
-from serving.pool.replicas import KvNeed, Replica
+from serving.pool.replicas import Replica
 
 MISS_WEIGHT = 2
 """A block that is read anew takes its time, and the place of another one in the cache."""
@@ -68,32 +70,49 @@ def choose(
 class KvReservation:
     """Where room is kept in a KV cache, for the first request in the order of turns that has none.
 
-    It is kept on the replica that is nearest to having room. It stays the nearest, since nothing
-    large begins there meanwhile.
+    It is kept on the replica that is nearest to having room, or where a permit was asked for. It
+    stays the nearest, since nothing large begins there meanwhile.
     """
 
     def __init__(self) -> None:
         self.replica: Replica | None = None
-        self.wants_to_exceed = False
-        """Whether the request is larger than this gateway's part of the KV cache."""
+        self.need: KvNeed | None = None
+        """What the request takes."""
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens it takes; 0 where none waits."""
+        return 0 if self.need is None else max(1, self.need.tokens)
 
     def clear(self) -> None:
         """Keep no room any more."""
         if self.replica is not None:
             self.replica.kv_passing_max = None
-        self.replica, self.wants_to_exceed = None, False
+        self.replica = self.need = None
 
     def keep(
         self, replicas: Iterable[Replica], now: float, excluded: Collection[str], need: KvNeed
     ) -> bool:
         """Tell whether a request waits for room, and keep it for the first that does."""
-        usable = [each for each in _usable(replicas, now, excluded) if each.share]
+        usable = _usable(replicas, now, excluded)
         full = [each for each in usable if not each.has_kv_room(need, now)]
         if full and self.replica is None:
-            replica = max(full, key=lambda each: each.kv_tokens_max - each.kv.tokens)
-            replica.keep_kv_room(need)
-            self.replica, self.wants_to_exceed = replica, need.tokens > replica.kv_tokens_max
+            self.replica, self.need = max(full, key=_kv_nearness), need
+            self.replica.keep_kv_room(need)
         return bool(full)
+
+    def demands(
+        self, replicas: Mapping[str, Replica], now: float, need: KvNeed | None
+    ) -> dict[str, KvDemand | None]:
+        """Return what the fleet is told of each KV cache. `need` is that of the request whose turn
+        is next: it may wait for a slot where it has a permit already."""
+        need, place = self.need or need, self.replica
+        for each in replicas.values():
+            if need is not None and each.kv.permit and each.has_kv_room(need, now):
+                place = each
+        return {
+            id_: each.kv_demand(need if each is place else None) for id_, each in replicas.items()
+        }
 
 
 def has_other(replicas: Iterable[Replica], now: float, excluded: Collection[str]) -> bool:
@@ -110,6 +129,14 @@ def _usable(replicas: Iterable[Replica], now: float, excluded: Collection[str]) 
         others = [each for each in usable if each.record.replica_id not in excluded]
         usable = others if any(each.share for each in others) else usable
     return usable
+
+
+def _kv_nearness(replica: Replica) -> tuple[bool, bool, int]:
+    """Return whether nobody else has the permit, it was asked for, and how many tokens more have
+    room."""
+    kv = replica.kv
+    is_free = not (kv.is_taken or kv.permit_used)
+    return is_free, kv.permit_above is not None, replica.kv_tokens_max - kv.tokens
 
 
 def _load(replica: Replica) -> tuple[float, float]:

@@ -66,9 +66,9 @@ class Reporter(DemandReporter):
 
 
 class Cluster:
-    """`served` and `refused` count requests by tier, the latter by cause too, `served_by` by
-    organization; `slot_seconds` is what tiers were served. `ends` are by client those of what runs;
-    clients that are `leaving` ask no more."""
+    """`begun` counts requests by replica; `served` and `refused` do by tier, the latter by cause
+    too, `served_by` by organization. `slot_seconds` is what tiers were served. `ends` are by client
+    those of what runs; clients that are `leaving` ask no more."""
 
     def __init__(
         self,
@@ -84,6 +84,7 @@ class Cluster:
         self.served_by: Counter[str] = Counter()
         self.slot_seconds: Counter[Tier] = Counter()
         self.in_flight_max = 0
+        self.begun: Counter[str] = Counter()
         self.ends: dict[asyncio.Task[Any], float] = {}
         self.leaving: set[asyncio.Task[Any]] = set()
         self.clock = asyncio.get_running_loop().time
@@ -129,6 +130,7 @@ class Cluster:
         while task not in self.leaving:
             try:
                 async with self.pools[gateway].slot(request) as slot:
+                    self.begun[slot.replica.record.replica_id] += 1
                     self.in_flight_max = max(self.in_flight_max, self.in_flight)
                     slot.token_received()
                     self.ends[task] = self.clock() + seconds

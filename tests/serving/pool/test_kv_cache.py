@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.contract.units import TIERS
+from serving.contract.slot_shares import KvDemand, KvGrant
+from serving.contract.units import TIERS, Tier
 from serving.engine.events import TokenUsage
 from serving.engine.simulated.engine import SimulatedEngine
 from serving.engine.simulated.request import SimulatedRequest
 from serving.engine.simulated.settings import SimulatorSettings
+from serving.gateway.slot_shares import demand_of
 from serving.pool.pool import Pool, Slot
 from serving.pool.prefix_history import BLOCK_BYTES
 from serving.pool.replicas import Replica
@@ -239,26 +241,38 @@ async def test_a_neighbour_is_not_refused_for_the_pace_of_those_that_wait_for_ro
     await asyncio.gather(*tasks)
 
 
-async def test_a_gateway_fills_its_part_and_one_request_more_where_it_may_exceed() -> None:
-    pool = pool_of(CAPACITY, share_of=lambda _: 2, may_exceed=lambda _: False)
+async def test_a_gateway_fills_its_part_and_has_a_permit_for_one_request_that_is_larger() -> None:
+    pool = pool_of(CAPACITY, share_of=lambda _: 4)
     [one], end, log = pool.replicas.values(), asyncio.Event(), list[str]()
-    assert one.kv_tokens_max == CAPACITY // 4
+    assert one.kv_tokens_max == CAPACITY // 2
+    pool.set_kv_grants({"rep_1": KvGrant(50_000)})
     tasks = [asyncio.create_task(hold(pool, sized("a", 20_000), end, log))]
-    await settle()
-    tasks.append(asyncio.create_task(hold(pool, sized("large", 60_000), end, log)))
+    large_end = asyncio.Event()
+    for name, tokens in (("large", 60_000), ("larger", 70_000)):
+        await settle()
+        tasks.append(asyncio.create_task(hold(pool, sized(name, tokens), large_end, log)))
     await settle()
     assert log == ["a"]
-    assert pool.kv_reservation.wants_to_exceed
-    assert not one.is_exceeded
-    one.may_exceed = True
+    assert demand_of(pool).held["rep_1"].kv == KvDemand(CAPACITY, 50_000, 20_000, 0, 60_000)
+    pool.set_kv_grants({"rep_1": KvGrant(50_000, 60_000)})
     pool.dispatch()
     await settle()
     assert log == ["a", "large"]
-    assert one.is_exceeded
-    assert not pool.kv_reservation.wants_to_exceed
+    tasks.append(asyncio.create_task(hold(pool, sized("b", 30_000), end, log)))
+    await settle()
+    assert log == ["a", "large", "b"], "the share is for others"
+    assert demand_of(pool).held["rep_1"].kv == KvDemand(CAPACITY, 50_000, 50_000, 60_000, 70_000)
+    large_end.set()
+    await settle()
+    assert log == ["a", "large", "b"], "a permit is for one request"
+    assert demand_of(pool).held["rep_1"].kv == KvDemand(CAPACITY, 50_000, 50_000, 0, 70_000)
+    tasks[2].cancel()
+    await settle()
+    pool.set_kv_grants({"rep_1": KvGrant(50_000, 70_000)})
+    assert demand_of(pool).held["rep_1"].kv == KvDemand(CAPACITY, 50_000, 50_000), "given up"
     end.set()
-    await asyncio.gather(*tasks)
-    assert not one.is_exceeded
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert one.kv.tokens == 0
 
 
 async def test_answers_count_by_what_an_organization_makes_and_by_what_is_made_already() -> None:
@@ -325,7 +339,6 @@ DEEDS = st.one_of(
         st.just("replicas"), st.lists(st.none() | st.integers(100, 400), min_size=1, max_size=3)
     ),
     st.tuples(st.just("share"), st.integers(1, 4)),
-    st.tuples(st.just("exceed"), st.booleans()),
 )
 
 
@@ -359,12 +372,12 @@ class World:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.share, self.may_exceed = 4, False
+        self.share = 4
         self.pool = Pool(
             "dep",
             clock=lambda: self.now,
             share_of=lambda _: self.share,
-            may_exceed=lambda _: self.may_exceed,
+            may_exceed=lambda _: False,
         )
         self.capacities: list[int | None] = [300]
         self.clients: list[Client] = []
@@ -390,9 +403,6 @@ class World:
         elif deed[0] == "share":
             self.share = deed[1]
             self.pool.set_shares({})
-        elif deed[0] == "exceed":
-            self.may_exceed = deed[1]
-            self.pool.set_shares({})
         elif self.clients:
             client = self.clients[deed[1] % len(self.clients)]
             client.task.cancel() if deed[0] == "leave" else client.acts.put_nowait(deed[0])
@@ -408,8 +418,7 @@ class World:
             assert kv.tokens == sum(parts) + sum(block.tokens for block in kv._blocks.values())
             assert min([0, *parts]) == 0
             if begun and len(kv.holdings) > 1 and one.record.kv_capacity_tokens is not None:
-                most = one.record.kv_capacity_tokens if self.may_exceed else 0
-                assert kv.tokens <= max(one.kv_tokens_max, most)
+                assert kv.tokens <= one.kv_tokens_max
 
     async def clear(self) -> None:
         self.share, self.capacities = 4, [400, None]
@@ -449,3 +458,45 @@ async def test_a_capacity_that_is_no_longer_told_stops_nothing(capacity: int | N
     end.set()
     await asyncio.gather(*tasks)
     assert pool.replicas["rep_1"].kv.tokens == 0
+
+
+@dataclass
+class Waits:
+    """What became of requests that had to wait for room, by organization."""
+
+    served: Counter[str] = field(default_factory=Counter)
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    async def ask(self, pool: Pool, request: SlotRequest, seconds: float) -> None:
+        try:
+            async with pool.slot(request):
+                await asyncio.sleep(seconds)
+                self.served[request.organization_id] += 1
+        except PoolOverloaded as error:
+            self.refused[request.organization_id, error.cause] += 1
+
+
+async def a_flood_of_long_prompts(tier: Tier) -> Waits:
+    """One comes each second, and one in six seconds has its turn; then neighbours come."""
+    pool, waits = pool_of(CAPACITY, clock=asyncio.get_running_loop().time), Waits()
+    long = sized("long", 120_000, seconds_max=30.0)
+    async with asyncio.TaskGroup() as tasks:
+        for second in range(120):
+            tasks.create_task(waits.ask(pool, long, 6.0))
+            if second > 60:
+                short = sized("short", 1_000, tier=tier, seconds_max=2.0)
+                tasks.create_task(waits.ask(pool, short, 0.5))
+            if second in (70, 100):
+                other = sized("other", 120_000, tier=tier, seconds_max=20.0)
+                tasks.create_task(waits.ask(pool, other, 6.0))
+            await asyncio.sleep(1.0)
+    return waits
+
+
+@pytest.mark.parametrize("tier", ["default", "priority"])
+def test_who_would_wait_in_vain_for_room_is_told_at_once_and_no_neighbour_is(tier: Tier) -> None:
+    waits = leaping(a_flood_of_long_prompts(tier))
+    assert waits.served["long"] >= 0.9 * 120 / 6
+    assert waits.refused["long", "too_long"] >= 0.5 * waits.refused.total()
+    assert waits.served["short"] == 59
+    assert waits.served["other"] == 2, "its turn is next, whatever the other waits for"
