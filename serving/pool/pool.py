@@ -75,9 +75,8 @@ class Pool(ReplicaSet):
     @property
     def load(self) -> float:
         """How many requests it has for each slot of its ready replicas, waiting ones included."""
-        slots = self._slots()
         taken = sum(replica.in_flight for replica in self.ready) + len(self.queue)
-        return taken / slots if slots else float("inf")
+        return taken / slots if (slots := self._slots()) else float("inf")
 
     @property
     def is_idle(self) -> bool:

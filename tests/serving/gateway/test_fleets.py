@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.fixtures.uvicorn_ticks import quick_ticks
 
 from serving.contract.grammar import GrammarVerdict
 from serving.engine.simulated.server import SimulatedConnection, SimulatedServer
@@ -14,7 +15,6 @@ from serving.engine.simulated.settings import SimulatorSettings
 from tests.fixtures import catalog
 from tests.fixtures.fake_control import FakeControl
 from tests.fixtures.gateway import MESSAGES, Stack
-from tests.fixtures.uvicorn_ticks import quick_ticks
 from tests.fixtures.waiting import eventually
 
 CHAT = {"model": "demo", "messages": MESSAGES, "max_tokens": 3}
