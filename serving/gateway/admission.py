@@ -196,7 +196,7 @@ class AdmissionController:
             raise money_held() from None
         except ReservationUnavailable:
             raise usage_unavailable() from None
-        if self._clock.is_yet_to_come(now):
+        if self._clock.is_in_future(now):
             reservation.void()
             raise usage_unavailable()
         rates = TokenWeights.of(schedule[0])

@@ -149,7 +149,7 @@ def _add_gauges_of_feeds(gateway: Gateway) -> None:
 
 def _add_gauges_of_books(gateway: Gateway) -> None:
     gauge, counts = gateway.metrics.gauge, gateway.shipper.counts
-    gauge("journal_rows", "Events not acknowledged.", lambda: gateway.journal.done_rows)
+    gauge("journal_rows", "Events not acknowledged.", lambda: gateway.journal.unacknowledged_count)
     gauge("lease_nanos", "Granted and not yet returned.", gateway.poll.granted_nanos)
     gauge("leases", "Leases not yet closed.", lambda: len(gateway.poll.leases))
     gauge("deferred_asks", "Asks put off by billing.", lambda: gateway.poll.counts.deferred)
@@ -197,7 +197,7 @@ def _add_gauges_of_others(gateway: Gateway) -> None:
     render_offload = gateway.render_offload
     gauge("finishers_lost", "Processes killed.", lambda: render_offload.bench.lost_count)
     gauge("answers_unfinished", "Made here, for want of one.", lambda: render_offload.unfinished)
-    gauge("keyed_endings_untold", "To control.", lambda: gateway.claims.untold_count)
+    gauge("keyed_endings_untold", "To control.", lambda: gateway.claims.unsent_count)
     line = gateway.limiter.line
     gauge(
         "limits_apart",

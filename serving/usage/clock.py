@@ -96,11 +96,11 @@ class GatewayClock:
         """Return the same in UTC."""
         return datetime.fromtimestamp(self.time(), UTC)
 
-    def is_yet_to_come(self, moment: datetime) -> bool:
+    def is_in_future(self, moment: datetime) -> bool:
         """Tell whether a moment was named before control set the clock back."""
         return moment.timestamp() - self.time() > APART_SECONDS
 
-    def hear(self, date: str | None, seconds: float) -> None:
+    def observe(self, date: str | None, seconds: float) -> None:
         """Take in the `date` header of an answer of control's to a call that took so long."""
         told = _moment(date)
         if told is None or seconds > SHORT_SECONDS:
@@ -109,10 +109,10 @@ class GatewayClock:
         self._heard.append(told + LATE_SECONDS + seconds / 2 - now)
         offset, host_offset = median(self._heard), self._host() - now
         self.skew_seconds = host_offset - offset
-        self._judge_host()
+        self._check_host()
         self._lead(offset if self.is_set_by_control else host_offset, now, at_once=is_first)
 
-    def _judge_host(self) -> None:
+    def _check_host(self) -> None:
         was_set, apart = self.is_set_by_control, abs(self.skew_seconds)
         self.is_set_by_control = apart > (AGREED_SECONDS if was_set else APART_SECONDS)
         if self.is_set_by_control != was_set:

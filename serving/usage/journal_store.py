@@ -188,7 +188,9 @@ def _connect(path: Path, busy_seconds: float = 0.0) -> sqlite3.Connection:
     )
 
 
-def done_rows(db: sqlite3.Connection, found: Iterable[tuple[str, bytes]]) -> list[FinishedEvent]:
+def finished_events(
+    db: sqlite3.Connection, found: Iterable[tuple[str, bytes]]
+) -> list[FinishedEvent]:
     """Return the rows that make sense; set the others aside, and adopt no lease after that."""
     rows: list[FinishedEvent] = []
     for event_id, body in found:
@@ -287,7 +289,7 @@ def finish_lost(db: sqlite3.Connection) -> int:
     return db.execute(FINISH_LOST).rowcount
 
 
-def left_leases(
+def recovered_leases(
     db: sqlite3.Connection, rows: list[FinishedEvent], *, is_locked: bool
 ) -> list[JournaledLease]:
     """Return the leases of a life before. Where the folder is not ours alone, or the records of
@@ -354,7 +356,7 @@ def known_lineage(db: sqlite3.Connection) -> str:
     return "" if row is None else row[0]
 
 
-def left_claims(db: sqlite3.Connection) -> Iterator[ClaimEnding]:
+def recovered_claims(db: sqlite3.Connection) -> Iterator[ClaimEnding]:
     for event_id, organization_id, is_completed in db.execute("SELECT * FROM claims"):
         known = {"event_id": event_id, "organization_id": organization_id}
         try:

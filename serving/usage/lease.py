@@ -59,7 +59,7 @@ class Lease:
     def release(self, nanos: int) -> None:
         """Give back what one request held."""
         self.held_nanos -= nanos
-        self._tell()
+        self._enqueue()
 
     def charge(self, nanos: int) -> None:
         """Take what one request cost; its event waits for billing's acknowledgement."""
@@ -74,13 +74,13 @@ class Lease:
     def acknowledge(self) -> None:
         """Hear that billing has one event that charges this lease."""
         self.unacknowledged -= 1
-        self._tell()
+        self._enqueue()
 
     def stop(self, outbox: Outbox) -> None:
         """Admit nothing more, and let billing know by `outbox`."""
         if self.outbox is None:
             self.outbox = outbox
-            self._tell()
+            self._enqueue()
 
     def abandon(self) -> None:
         """Admit nothing more, and never tell: billing's database knows no such lease any more."""
@@ -97,7 +97,7 @@ class Lease:
                 return None
         return LeaseReturn(self.lease_id, keep_nanos, closed)
 
-    def _tell(self) -> None:
+    def _enqueue(self) -> None:
         if self.outbox is not None:
             self.outbox.setdefault(self.lease_id, self)
 

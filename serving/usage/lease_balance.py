@@ -58,13 +58,13 @@ class LeaseBalance:
         self,
         budget_id: str,
         period: tuple[datetime, datetime | None],
-        demand: SpendForecast,
+        forecast: SpendForecast,
         outbox: Outbox,
         new_id: Callable[[], str],
     ) -> None:
         self.budget_id = budget_id
         self.starts_at, self.ends_at = period
-        self.demand = demand
+        self.forecast = forecast
         self.leases: list[Lease] = []
         self.ask: LeaseAsk | None = None
         self.ask_after = 0.0
@@ -87,13 +87,13 @@ class LeaseBalance:
         """Return what new requests could hold."""
         return sum(lease.spendable(now) for lease in self.leases)
 
-    def is_done(self, now: ClockReading) -> bool:
+    def is_unused(self, now: ClockReading) -> bool:
         """Whether nobody wants anything of it: no lease, ask, waiter, hold or recent use."""
         wanted = self.leases or self.ask or self._needs or self.held_nanos
-        return not wanted and (self._is_over(now.wall) or self.demand.is_idle(now.monotonic))
+        return not wanted and (self._is_over(now.wall) or self.forecast.is_idle(now.monotonic))
 
-    def try_hold(self, nanos: int, now: float) -> Parts | None:
-        """Hold `nanos` over as few leases as it takes, or nothing and None."""
+    def try_reserve(self, nanos: int, now: float) -> Parts | None:
+        """Reserve `nanos` over as few leases as it takes, or nothing and None."""
         parts: list[LeasePortion] = []
         missing = nanos
         for lease in self.leases:
@@ -108,7 +108,7 @@ class LeaseBalance:
         for part in parts:
             part.lease.held_nanos += part.nanos
         self.held_nanos += nanos
-        self.demand.note_hold(nanos, self.held_nanos, now)
+        self.forecast.record_reservation(nanos, self.held_nanos, now)
         return tuple(parts)
 
     def release(self, parts: Parts) -> None:
@@ -143,11 +143,11 @@ class LeaseBalance:
                 part.lease.charge(taken)
                 charged.append(LeasePortion(part.lease, taken))
         self.release(parts)
-        self.demand.note_charge(nanos, now)
+        self.forecast.record_charge(nanos, now)
         self.wake_fitting(now)
         return charged
 
-    def refuses(self, nanos: int, now: float) -> LeaseRefusal | None:
+    def refusal_for(self, nanos: int, now: float) -> LeaseRefusal | None:
         """Return the refusal in force for a request of `nanos`, if there is one."""
         refusal = self._refusal
         if refusal is None or now >= refusal.until:
@@ -166,13 +166,13 @@ class LeaseBalance:
         """Whether a request waits for money that is not here."""
         return any(not news.done() for news in self._needs)
 
-    def add_waiter(self, news: asyncio.Future[None], nanos: int) -> None:
-        """Count a request as needing `nanos`, and resolve `news` when it should look again."""
-        self._needs[news] = nanos
+    def add_waiter(self, waiter: asyncio.Future[None], nanos: int) -> None:
+        """Count a request as needing `nanos`, and resolve `waiter` when it should look again."""
+        self._needs[waiter] = nanos
 
-    def remove_waiter(self, news: asyncio.Future[None]) -> None:
+    def remove_waiter(self, waiter: asyncio.Future[None]) -> None:
         """End what `add_waiter` began."""
-        del self._needs[news]
+        del self._needs[waiter]
 
     def wake(self) -> None:
         """Let all who wait look again."""
@@ -190,7 +190,7 @@ class LeaseBalance:
                 left -= nanos
                 news.set_result(None)
 
-    def look(self, now: ClockReading) -> LeaseAsk | None:
+    def next_ask(self, now: ClockReading) -> LeaseAsk | None:
         """Stop what no longer admits, and return the ask that is open or due.
 
         An ask stays the same one until it is answered, so that a lost answer grants nothing twice.
@@ -203,11 +203,11 @@ class LeaseBalance:
     def _make_ask(self, now: ClockReading) -> LeaseAsk | None:
         if self.ends_at is not None and now.wall >= self.ends_at + STRAGGLERS:
             return None
-        ahead = max(self.demand.ahead_nanos(now.monotonic), WANT_NANOS_MIN)
+        ahead = max(self.forecast.ahead_nanos(now.monotonic), WANT_NANOS_MIN)
         needs = [nanos for news, nanos in self._needs.items() if not news.done()]
         if needs:
             least = min(needs)
-            refusal = self.refuses(least, now.monotonic)
+            refusal = self.refusal_for(least, now.monotonic)
             if refusal is not None and not refusal.recall_in_progress:
                 return None
             shortfall = max(1, least - self.spendable(now.monotonic))
@@ -216,7 +216,7 @@ class LeaseBalance:
                 want = min(want, self._want_max)
             return self._ask(shortfall, max(shortfall, want), now)
         if self._wants_renewal(now):
-            need = max(1, self.demand.largest_hold_nanos(now.monotonic))
+            need = max(1, self.forecast.largest_hold_nanos(now.monotonic))
             return self._ask(need, max(need, ahead), now)
         return None
 
@@ -233,11 +233,11 @@ class LeaseBalance:
         for the next ten minutes."""
         if self._is_over(now.wall) or now.monotonic < self._scarce_until:
             return False
-        if self.demand.is_idle(now.monotonic):
+        if self.forecast.is_idle(now.monotonic):
             return False
         lasting = self._lasting(now)
         unspent = self.held_nanos + sum(lease.unspent_nanos for lease in lasting)
-        return not lasting or unspent < self.demand.ahead_nanos(now.monotonic)
+        return not lasting or unspent < self.forecast.ahead_nanos(now.monotonic)
 
     def _lasting(self, now: ClockReading) -> list[Lease]:
         """Return the leases that admit for ten minutes from now, or from the period's start, or
@@ -262,26 +262,26 @@ class LeaseBalance:
             self.leases.remove(lease)
 
     def _kept_ahead(self, now: float) -> int:
-        return max(self.demand.ahead_nanos(now), self.demand.largest_hold_nanos(now), 1)
+        return max(self.forecast.ahead_nanos(now), self.forecast.largest_hold_nanos(now), 1)
 
-    def note_recall(self, lease: Lease, now: float) -> None:
-        """Hear that a lease of this balance was called back: its money is wanted elsewhere, so
+    def apply_recall(self, lease: Lease, now: float) -> None:
+        """Drop a lease of this balance that was called back: its money is wanted elsewhere, so
         that nothing is fetched ahead for a while."""
         self.leases.remove(lease)
         self._note_scarcity(now)
 
-    def put_off(self, now: float) -> None:
+    def retry_later(self, now: float) -> None:
         """Send the open ask again after a short pause, unless it is answered by then."""
         self.ask_after = now + AGAIN_SECONDS
 
     def defer(self) -> None:
-        """Hear that the budget was busy: the ask will be waited for when it is sent again."""
+        """Note that the budget was busy: the ask will be waited for when it is sent again."""
         if self.ask is not None:
             self.ask = msgspec.structs.replace(self.ask, deferred=True)
 
-    def accept(self, answer: LeaseGrant, now: float) -> Lease:
+    def apply_grant(self, answer: LeaseGrant, now: float) -> Lease:
         """Take in the lease that the open ask brought; one of another period is stopped at once."""
-        ask = self._answered()
+        ask = self._close_ask()
         self._refusal = None
         if answer.granted_nanos < ask.want_nanos:
             self._note_scarcity(now, want_max=ask.want_nanos // WANT_LESS)
@@ -301,9 +301,9 @@ class LeaseBalance:
             lease.stop(self._outbox)
         return lease
 
-    def believe(self, answer: LeaseDenial, now: float) -> None:
+    def apply_refusal(self, answer: LeaseDenial, now: float) -> None:
         """Remember a refusal for a moment, and let those who wait hear of it."""
-        need_nanos = self._answered().need_nanos
+        need_nanos = self._close_ask().need_nanos
         if answer.recall_in_progress:
             self.ask_after = now + RECALL_SECONDS
         self._note_scarcity(now)
@@ -324,7 +324,7 @@ class LeaseBalance:
         self._scarce_until = now + SCARCE_SECONDS
         self._want_max = want_max
 
-    def _answered(self) -> LeaseAsk:
+    def _close_ask(self) -> LeaseAsk:
         """End the open ask and return it."""
         ask = self.ask
         if ask is None:

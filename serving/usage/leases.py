@@ -140,7 +140,8 @@ class LeaseManager:
     """Balances by budget and period, and the holds on them.
 
     `clock` is monotonic seconds; `wall` is the clock that event ids are made from. What was held
-    on since the last look is in `used`, what requests wait for in `wanted`; then `short` is set.
+    on since the last look is in `recently_used`, what requests wait for in `underfunded`; then
+    `shortage` is set.
     """
 
     def __init__(
@@ -151,9 +152,9 @@ class LeaseManager:
         wall: Callable[[], datetime] = wall_clock,
         make_id: Callable[[], str] = new_id,
     ) -> None:
-        self.used: dict[LeaseBalance, None] = {}
-        self.wanted: dict[LeaseBalance, None] = {}
-        self.short = asyncio.Event()
+        self.recently_used: dict[LeaseBalance, None] = {}
+        self.underfunded: dict[LeaseBalance, None] = {}
+        self.shortage = asyncio.Event()
         self._outbox = outbox
         self._clock = clock
         self._wall = wall
@@ -189,12 +190,12 @@ class LeaseManager:
         late: type[ReservationUnavailable] = BillingUnreachable
         while True:
             now = self._clock()
-            taken, short = _take(balances, nanos, now)
+            taken, short = _reserve_on_all(balances, nanos, now)
             if not short:
                 for balance in balances:
-                    self.used[balance] = None
+                    self.recently_used[balance] = None
                 return BudgetReservation(nanos, taken, self._clock)
-            late = _why_wait(short, nanos, now) or late
+            late = _reason_to_wait(short, nanos, now) or late
             is_crowded = False
             if late is MoneyHeld:
                 deadline = began + patience_seconds
@@ -214,7 +215,7 @@ class LeaseManager:
             if not self._waiting[budget_id]:
                 del self._waiting[budget_id]
 
-    def end_waits(self) -> None:
+    def stop_waiting(self) -> None:
         """Let nobody wait for money any more: the gateway ends."""
         self._is_ending = True
         for balance in self.all_balances():
@@ -225,8 +226,8 @@ class LeaseManager:
         news = asyncio.get_running_loop().create_future()
         for balance in short:
             balance.add_waiter(news, nanos)
-            self.wanted[balance] = None
-        self.short.set()
+            self.underfunded[balance] = None
+        self.shortage.set()
         try:
             async with asyncio.timeout(seconds):
                 await news
@@ -244,7 +245,7 @@ class LeaseManager:
                 return balance
         starts_at = period_start(budget_id, at)
         period = (starts_at, period_end(budget_id, starts_at))
-        demand = balances[0].demand if balances else SpendForecast()
+        demand = balances[0].forecast if balances else SpendForecast()
         balance = LeaseBalance(budget_id, period, demand, self._outbox, self._make_id)
         balances.append(balance)
         return balance
@@ -259,8 +260,8 @@ class LeaseManager:
 
     def drop(self, balance: LeaseBalance) -> None:
         """Forget a balance that nobody uses."""
-        self.used.pop(balance, None)
-        self.wanted.pop(balance, None)
+        self.recently_used.pop(balance, None)
+        self.underfunded.pop(balance, None)
         others = [other for other in self._balances[balance.budget_id] if other is not balance]
         if others:
             self._balances[balance.budget_id] = others
@@ -272,14 +273,15 @@ class LeaseManager:
         return sum(balance.held_nanos for balance in self.all_balances())
 
 
-def _take(
+def _reserve_on_all(
     balances: list[LeaseBalance], nanos: int, now: float
 ) -> tuple[tuple[Taken, ...], list[LeaseBalance]]:
-    """Hold on all balances or on none; return what was held, and the balances that are short."""
+    """Reserve on all balances or on none; return what was reserved, and the balances that are
+    short."""
     taken: list[Taken] = []
     short: list[LeaseBalance] = []
     for balance in balances:
-        parts = balance.try_hold(nanos, now)
+        parts = balance.try_reserve(nanos, now)
         if parts is None:
             short.append(balance)
         else:
@@ -291,14 +293,14 @@ def _take(
     return (), short
 
 
-def _why_wait(
+def _reason_to_wait(
     short: list[LeaseBalance], nanos: int, now: float
 ) -> type[ReservationUnavailable] | None:
     """Return for what to wait by what billing has said of the short balances, None where it has
     said nothing yet. Raises BudgetExceeded where there is nothing to wait for."""
     why: type[ReservationUnavailable] | None = None
     for balance in short:
-        refusal = balance.refuses(nanos, now)
+        refusal = balance.refusal_for(nanos, now)
         if refusal is None:
             continue
         if refusal.recall_in_progress:

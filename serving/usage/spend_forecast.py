@@ -31,14 +31,14 @@ class SpendForecast:
         """Whether nobody has held on the budget lately."""
         return now - self.used_at >= IDLE_SECONDS
 
-    def note_hold(self, nanos: int, held_nanos: int, now: float) -> None:
+    def record_reservation(self, nanos: int, held_nanos: int, now: float) -> None:
         """Count a hold of `nanos`, after which `held_nanos` are held at once."""
         self.used_at = now
-        self._turn(now)
+        self._advance(now)
         largest, most = self._held
         self._held = (max(largest, nanos), max(most, held_nanos))
 
-    def note_charge(self, nanos: int, now: float) -> None:
+    def record_charge(self, nanos: int, now: float) -> None:
         """Count what a request really took."""
         bucket, before = int(now) // BUCKET_SECONDS, 0
         if self._buckets and self._buckets[-1][0] == bucket:
@@ -54,7 +54,7 @@ class SpendForecast:
         Worked example: 3,000 nanos charged in the last minute and at most 500 held at once are
         3,000 * 10 + 500 = 30,500 nanos.
         """
-        self._turn(now)
+        self._advance(now)
         oldest = int(now - SPEND_WINDOW_SECONDS) // BUCKET_SECONDS
         while self._buckets and self._buckets[0][0] < oldest:
             self._charged -= self._buckets.popleft()[1]
@@ -63,10 +63,10 @@ class SpendForecast:
 
     def largest_hold_nanos(self, now: float) -> int:
         """Return the largest single hold of the last minutes."""
-        self._turn(now)
+        self._advance(now)
         return max(self._held[0], self._held_before[0])
 
-    def _turn(self, now: float) -> None:
+    def _advance(self, now: float) -> None:
         epoch = int(now / (IDLE_SECONDS / 2))
         if epoch == self._epoch:
             return

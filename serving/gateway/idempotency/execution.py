@@ -182,7 +182,7 @@ class IdempotentExecution:
         """
         sealed = None if self.copy.is_too_long else await self._sealed(headers, tail)
         try:
-            is_kept = await self._claims.keep(self.claim, sealed)
+            is_kept = await self._claims.store_response(self.claim, sealed)
         except ClaimStateUnknown:
             raise not_kept() from None
         if not is_kept:

@@ -212,7 +212,7 @@ async def test_what_is_left_on_disk_by_a_kill_is_one_loss_and_one_hedge(
     for part in pair.folder.glob(f"{JOURNAL}*"):
         shutil.copy(part, killed)
     journal = Journal(killed / JOURNAL)
-    found = [decode(row.body, UsageEvent) for row in await journal.next_done(100)]
+    found = [decode(row.body, UsageEvent) for row in await journal.next_finished(100)]
     await journal.close()
     ends = {event.outcome: event for event in found if event.event_id not in booked(pair)}
     if not is_chosen:
@@ -299,7 +299,7 @@ async def test_through_any_trouble_each_request_counts_once(
             await asyncio.gather(trouble(), *(one() for _ in range(100)))
             asked += 100
             await nothing_is_left(stack)
-            await eventually(lambda: stack.gateway.journal.done_rows == 0)
+            await eventually(lambda: stack.gateway.journal.unacknowledged_count == 0)
             outrun = [event for event in stack.events if event.outcome == "hedged"]
         completed = [event for event in stack.events if event.outcome == "completed"]
         assert len(stack.events) - len(outrun) <= asked

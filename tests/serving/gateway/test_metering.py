@@ -22,12 +22,12 @@ async def test_the_event_is_in_the_journal_before_the_client_sees_the_end(
     stack: Stack, stream: bool
 ) -> None:
     await stack.client().chat.completions.create(model="demo", messages=MESSAGES, max_tokens=2)
-    await eventually(lambda: stack.gateway.journal.done_rows == 0)
+    await eventually(lambda: stack.gateway.journal.unacknowledged_count == 0)
     stack.control.billing.is_down = True
     body = CHAT | {"stream": stream}
     async with stack.post("/v1/chat/completions", body) as reply:
         await reply.read()
-    rows = await stack.gateway.journal.next_done(10)
+    rows = await stack.gateway.journal.next_finished(10)
     assert [row.event_id for row in rows] == [reply.headers["x-request-id"]]
     stack.control.billing.is_down = False
 
