@@ -290,7 +290,7 @@ class Gateway:
             await fleet.replica_feed.close()
         await self.parse_offload.close()
         await self.render_offload.close()
-        await self.limiter.line.close()
+        await self.limiter.backend.close()
         await self.prefix_news.close()
         self.client.close()
         await self.session.close()
@@ -312,7 +312,7 @@ class Gateway:
             "leases": self.poll.run(),
             "shipper": self.shipper.run(),
             "idempotency keys": self.claims.run(),
-            "rate limits": self.limiter.line.run(),
+            "rate limits": self.limiter.backend.run(),
             "prefix news": self.prefix_news.run(),
             "presence": self.presence.run(),
             "failed requests": self.failed_requests.run(),

@@ -344,7 +344,7 @@ def _is_followed(execution: IdempotentExecution | None) -> bool:
 def _settle_rate(rate: RateReservation, usage: TokenUsage, *, is_unmeasured: bool) -> None:
     """Before the end is told: whoever hears it may send its next request elsewhere."""
     if is_unmeasured:
-        rate.keep()
+        rate.settle_as_estimated()
     else:
         fresh = usage.input - usage.cached_input
         rate.settle(input_tokens=fresh, output_tokens=usage.output)

@@ -198,7 +198,7 @@ def _add_gauges_of_others(gateway: Gateway) -> None:
     gauge("finishers_lost", "Processes killed.", lambda: render_offload.bench.lost_count)
     gauge("answers_unfinished", "Made here, for want of one.", lambda: render_offload.unfinished)
     gauge("keyed_endings_untold", "To control.", lambda: gateway.claims.unsent_count)
-    line = gateway.limiter.line
+    line = gateway.limiter.backend
     gauge(
         "limits_apart",
         "Whether rate limits are held by this gateway's part, without Redis.",
@@ -296,7 +296,7 @@ def warnings(gateway: Gateway) -> list[str]:
     found = [str(damage) for damage in gateway.journal.damages]
     if gateway.control_feed.keeper.failures:
         found.append("the state of control's feed cannot be saved")
-    if (remark := gateway.limiter.remark) is not None:
+    if (remark := gateway.limiter.warning) is not None:
         found.append(remark)
     if gateway.clock.is_set_by_control:
         skew = f"{gateway.clock.skew_seconds:+.0f} s"
