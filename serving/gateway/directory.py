@@ -336,12 +336,12 @@ class Directory:
 
     def apply(self, batch: ChangeBatch) -> None:
         """Take in a batch of control's feed."""
-        for _ in self.applying(batch):
+        for _ in self.apply_in_steps(batch):
             pass
 
-    def applying(self, batch: ChangeBatch) -> Iterator[None]:
+    def apply_in_steps(self, batch: ChangeBatch) -> Iterator[None]:
         """Take in a batch of control's feed, pausing where it looks at everything."""
-        yield from self.mirror.applying(batch)
+        yield from self.mirror.apply_in_steps(batch)
         if batch.is_last:
             self.authenticator.is_complete = not batch.is_partial
             self.authenticator.is_open = True
@@ -354,7 +354,7 @@ class Directory:
         """Return the pools of a fleet's deployments."""
         return self._running.pools_of.get(fleet_id, {})
 
-    def applying_replicas(self, mirror: FeedMirror, batch: ChangeBatch) -> Iterator[None]:
+    def apply_replicas_in_steps(self, mirror: FeedMirror, batch: ChangeBatch) -> Iterator[None]:
         """Take in a batch of a fleet's feed, pausing where it looks at everything."""
-        yield from mirror.applying(batch)
+        yield from mirror.apply_in_steps(batch)
         self._running.tell_pools()

@@ -308,7 +308,7 @@ class Gateway:
         return {
             **beside,
             "control feed": self.control_feed.follow(),
-            "control state": self.control_feed.keeper.run(),
+            "control state": self.control_feed.state_writer.run(),
             "leases": self.poll.run(),
             "shipper": self.shipper.run(),
             "idempotency keys": self.claims.run(),
@@ -349,4 +349,4 @@ def _report(task: asyncio.Task[None]) -> None:
 
 def control_feed(fetch: Fetch, path: Path, directory: Directory) -> FeedSubscription:
     """Return the feed of keys, models, prices and deployments."""
-    return FeedSubscription(fetch, RECORD_OF_KIND, path, directory.mirror, directory.applying)
+    return FeedSubscription(fetch, RECORD_OF_KIND, path, directory.mirror, directory.apply_in_steps)

@@ -138,7 +138,7 @@ def _add_gauges_of_feeds(gateway: Gateway) -> None:
     gauge(
         "state_save_failures",
         "In a row, of what control's feed said.",
-        lambda: gateway.control_feed.keeper.failures,
+        lambda: gateway.control_feed.state_writer.failures,
     )
     gauge(
         "feed_rejected",
@@ -294,7 +294,7 @@ def readiness_problem(gateway: Gateway) -> str:
 def warnings(gateway: Gateway) -> list[str]:
     """Return what an operator should know though the gateway goes on."""
     found = [str(damage) for damage in gateway.journal.damages]
-    if gateway.control_feed.keeper.failures:
+    if gateway.control_feed.state_writer.failures:
         found.append("the state of control's feed cannot be saved")
     if (remark := gateway.limiter.warning) is not None:
         found.append(remark)

@@ -46,12 +46,12 @@ class AgainstDictionary(RuleBasedStateMachine):
 
     @rule()
     def begin_turn(self) -> None:
-        self.map.begin_turn()
+        self.map.begin_generation()
         self.named = set()
 
     @rule(key=keys)
     def name(self, key: bytes) -> None:
-        self.map.name(key)
+        self.map.retain(key)
         if key in self.model:
             self.named.add(key)
 
