@@ -41,7 +41,7 @@ _UNKNOWN = GrammarVerdict("unknown")
 class Loaded:
     """A judge's bench, and since when it is there."""
 
-    bench: OffloadPool
+    pool: OffloadPool
     since: float
 
 
@@ -137,7 +137,7 @@ class GrammarService:
         loaded = self._judges.get(judge)
         if loaded is not None:
             self._judges.move_to_end(judge)
-            return loaded.bench
+            return loaded.pool
         if self._count() < self._judges_max or self._has_made_room():
             self._begin(judge)
         return None
@@ -181,7 +181,7 @@ class GrammarService:
         log.info("grammar_judge_ready", judge=judge)
 
     def _end(self, judge: Judge) -> None:
-        bench = self._judges.pop(judge).bench
+        bench = self._judges.pop(judge).pool
         ending = asyncio.get_running_loop().create_task(bench.close())
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
