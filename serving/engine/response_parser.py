@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from serving.contract.codec import NOT_JSON
-from serving.engine.errors import EngineError, InvalidEngineResponse, refusal_of
+from serving.engine.errors import EngineError, InvalidEngineResponse, rejection_of
 from serving.engine.events import EngineEvent, TokenUsage, read_usage
 
 EVENT_BYTES_MAX = 8 * 1024 * 1024
@@ -72,7 +72,7 @@ _ID = re.compile(rb'\{"id":"([^"\\]*)"')
 NO_TOKEN_IDS = b',"token_ids":null'
 """In every chunk of vLLM's."""
 _TOKEN_IDS = b'token_ids":'
-_OWN_KEYS = re.compile(rb',"(?:(?:prompt_)?token_ids|prompt_text)":(?:null|\[[\d,]*\])')
+_ENGINE_FIELDS = re.compile(rb',"(?:(?:prompt_)?token_ids|prompt_text)":(?:null|\[[\d,]*\])')
 """Keys of vLLM's own that no client of ours asks for."""
 CALLS = b'"tool_calls":['
 CUT = b'"finish_reason":"length"'
@@ -100,7 +100,7 @@ class ResponseParser(Protocol):
         """Return the events that this completes. Raises InvalidEngineResponse or
         RequestRejected."""
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Hear that the answer is over. Raises InvalidEngineResponse when something is missing."""
 
 
@@ -163,7 +163,7 @@ class StreamParser:
                 raise _reported_error(chunk)
             if chunk.find(ABORTED) >= 0:
                 raise InvalidEngineResponse("the engine dropped the work")
-            rest, usage = cut_usage(chunk) if chunk.find(b'"usage"') >= 0 else (chunk, None)
+            rest, usage = split_usage(chunk) if chunk.find(b'"usage"') >= 0 else (chunk, None)
             if rest.find(NO_CHOICES) >= 0:
                 self._note_final(usage)
             elif rest == DONE:
@@ -173,13 +173,13 @@ class StreamParser:
                     self._usages[choice_index(rest) if self._choices > 1 else 0] = usage
                 rest = rest.replace(NO_TOKEN_IDS, b"")
                 if rest.find(_TOKEN_IDS) >= 0:
-                    rest = without_own_keys(rest)
+                    rest = strip_engine_fields(rest)
                 if self._may_call_tools and rest.find(CALLS) >= 0:
                     rest = with_arguments(rest)
                 events.append(EngineEvent(rest, usage))
         return events
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Raise InvalidEngineResponse unless the engine said that this was all."""
         if not self._is_done:
             raise InvalidEngineResponse("the stream ended early")
@@ -203,7 +203,7 @@ class _ReportedEvent(msgspec.Struct):
 _decode_reported = msgspec.json.Decoder(_ReportedEvent).decode
 
 
-def cut_usage(chunk: bytes) -> tuple[bytes, bytes | None]:
+def split_usage(chunk: bytes) -> tuple[bytes, bytes | None]:
     """Return the chunk without its usage, and the usage. Raises InvalidEngineResponse."""
     at = chunk.rfind(USAGE)
     if at >= 0:
@@ -216,10 +216,10 @@ def cut_usage(chunk: bytes) -> tuple[bytes, bytes | None]:
     return _rewrite(chunk)
 
 
-def without_own_keys(chunk: bytes) -> bytes:
+def strip_engine_fields(chunk: bytes) -> bytes:
     """Return the chunk without the keys that are vLLM's own."""
     chunk = chunk.replace(NO_TOKEN_IDS, b"")
-    return _OWN_KEYS.sub(b"", chunk) if chunk.find(_TOKEN_IDS) >= 0 else chunk
+    return _ENGINE_FIELDS.sub(b"", chunk) if chunk.find(_TOKEN_IDS) >= 0 else chunk
 
 
 def with_arguments(chunk: bytes) -> bytes:
@@ -263,5 +263,5 @@ def _reported_error(chunk: bytes) -> EngineError:
     except NOT_JSON:
         return InvalidEngineResponse("the engine reported an error")
     if error.code is not None and 400 <= error.code < 500:
-        return refusal_of(error.message)
+        return rejection_of(error.message)
     return InvalidEngineResponse("the engine reported an error")

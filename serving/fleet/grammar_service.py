@@ -75,7 +75,7 @@ class GrammarService:
         """Return what is known of an organization's schemas on a deployment's engine."""
         if deployment is None:
             return _UNKNOWN
-        judge = self._engines[deployment.engine].grammar_judge(deployment)
+        judge = self._engines[deployment.engine].grammar_compiler(deployment)
         if judge is None:
             return GrammarVerdict("unchecked")
         key = (question.organization_id, judge, _digest(question.schemas))
@@ -97,7 +97,7 @@ class GrammarService:
         """Have the judges of deployments loaded before anybody asks, as many as may be, and end
         those of none."""
         running = [one for one in deployments if one.replicas_min and one.task == "generate"]
-        found = (self._engines[one.engine].grammar_judge(one) for one in running)
+        found = (self._engines[one.engine].grammar_compiler(one) for one in running)
         wanted = {judge: None for judge in found if judge is not None}
         for judge in self._judges.keys() - wanted.keys():
             self._end(judge)

@@ -291,9 +291,9 @@ class ReplicaLifecycle:
     async def _observe(self, pulse: ProgressMonitor) -> None:
         pulse.record_cpu(self._cpu_seconds)
         try:
-            if await self._probe().says_dead():
+            if await self._probe().reports_dead():
                 raise ReplicaFailed("the engine reports that it is dead")
-            vitals = await self._probe().vitals()
+            vitals = await self._probe().health()
         except EngineUnresponsive as error:
             log.warning("replica_silent", replica_id=self.replica.replica_id, error=str(error))
             return
@@ -335,7 +335,7 @@ class ReplicaLifecycle:
         if self._is_gone:
             return False
         try:
-            vitals = await self._probe().vitals()
+            vitals = await self._probe().health()
         except EngineUnresponsive:
             return True
         if vitals is None:

@@ -351,7 +351,7 @@ class ReplicaAttempt:
         )
         self.relay = self._new_relay(request, timeouts.gap_seconds)
         # What is not streamed sends its first byte at its end: only the total bounds it.
-        if request.streams:
+        if request.is_streamed:
             context.cancel_scope.set_deadline("first_byte", timeouts.first_byte_seconds)
         if context.trace is None:
             await self._call(request, timeouts.connect_seconds, context.traceparent, on_first_token)
@@ -384,7 +384,7 @@ class ReplicaAttempt:
     def _new_relay(self, request: EngineHttpRequest, gap_seconds: float) -> Relay:
         context = self._context
         return Relay(
-            request.reading,
+            request.parser,
             context.inference.dialect.rendering(context.inference, context.response.request_id),
             context.response,
             context.cancel_scope,

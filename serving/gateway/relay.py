@@ -147,7 +147,7 @@ class Relay:
             with self._render_offload.without_slots(self._holder, size, on_last_byte):
                 await self._end_long(rest, size)
         else:
-            reading.end()
+            reading.finish()
             self.final_bytes = self._rendering.finish(reading.tokens)
 
     async def _end_long(self, rest: list[bytes], size: int) -> None:
@@ -155,7 +155,7 @@ class Relay:
         InvalidEngineResponse."""
         if rest and await self._finish_beside(rest):
             return
-        self._reading.end()
+        self._reading.finish()
         finish = self._rendering.finish
         if size > LONG_BYTES:
             self.final_bytes = await asyncio.to_thread(finish, self._reading.tokens)

@@ -155,10 +155,10 @@ def _render(begun: RenderJob, payload: bytes) -> tuple[Reply, bytes]:
     reading, rendering = begun.reading, begun.rendering
     events = reading.feed(payload)
     if rendering is None:
-        reading.end()
+        reading.finish()
         return RenderUsage(reading.tokens), b""
     rendering.render(events)
-    reading.end()
+    reading.finish()
     return RenderUsage(reading.tokens), rendering.finish(reading.tokens)
 
 

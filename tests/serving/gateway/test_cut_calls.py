@@ -57,7 +57,7 @@ def events_of(choices: list[dict[str, Any]]) -> list[EngineEvent]:
     chunks = [json.dumps(head | {"choices": [each]}, separators=(",", ":")) for each in choices]
     reading = StreamParser(choices=1, prompts=1, may_call_tools=True, request_id="our-id")
     events = reading.feed("".join(f"data: {each}\n\n" for each in [*chunks, "[DONE]"]).encode())
-    reading.end()
+    reading.finish()
     return events
 
 

@@ -38,7 +38,7 @@ class Heard:
     def feed(self, data: bytes) -> list[EngineEvent]:
         return [EngineEvent(data, None)] if data else []
 
-    def end(self) -> None:
+    def finish(self) -> None:
         return None
 
 

@@ -70,7 +70,7 @@ def vectors_of(inputs: int, encoding: str) -> tuple[EmbeddingParser, Renderer]:
 def read_here(reading: ResponseParser, rendering: Renderer, data: bytes, at: int) -> bytes:
     for part in (data[:at], data[at:]):
         rendering.render(reading.feed(part))
-    reading.end()
+    reading.finish()
     return rendering.finish(reading.tokens)
 
 

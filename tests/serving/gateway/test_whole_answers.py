@@ -165,7 +165,7 @@ def test_an_engine_is_always_asked_for_a_stream(fields: dict[str, Any]) -> None:
     made = job(CHAT, **fields)
     request = for_vllm(made)
     body = json.loads(b"".join(request.body))
-    assert body["stream"] is request.streams is True
+    assert body["stream"] is request.is_streamed is True
     assert ("stream_interval" in body) == (not made.engine_request.is_streamed)
     assert ("return_token_ids" in body) == made.engine_request.may_call_tools
 
