@@ -115,7 +115,7 @@ def best(candidates: Sequence[Place], inference: InferenceRequest, blocks: Block
         return min(candidates, key=lambda place: (place[1].load, place[0].dedicated_to is None))
     among = [place for place in open_ if place[0].dedicated_to is not None] or open_
     replicas = chain.from_iterable(pool.replicas.values() for _, pool in among)
-    choice = choose(replicas, among[0][1].now, sequences=inference.sequences, blocks=blocks)
+    choice = choose(replicas, among[0][1].now, sequences=inference.sequences, prefix_blocks=blocks)
     if choice is None:
         raise RuntimeError("a pool has room, and none of its replicas")
     deployment_id = choice.replica.record.deployment_id
@@ -286,7 +286,7 @@ def slot_request_of(
         output_tokens_max=engine_request.output_tokens_max * engine_request.choices,
         rates=rates,
         seconds_max=deployment.timeouts.queue_seconds,
-        blocks=blocks,
+        prefix_blocks=blocks,
     )
 
 

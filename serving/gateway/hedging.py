@@ -117,7 +117,7 @@ class HedgedAttempt:
     def _begin_second(self) -> None:
         """The first token is late."""
         if self._chosen is None and not self._context.cancel_scope.is_detached:
-            slot = self.first.slot.beside()
+            slot = self.first.slot.hedge_slot()
             self.second = ReplicaAttempt(self._context, slot)
             self._second_task = asyncio.create_task(self._run_second(self.second))
 

@@ -173,7 +173,7 @@ class InferenceHandler:
         execution: IdempotentExecution | None = None,
     ) -> None:
         """Admit the request, have replicas answer it, and settle what it took. Raises ApiError."""
-        self.services.retries.note_request(principal.organization_id)
+        self.services.retries.record_request(principal.organization_id)
         told = http.header(b"traceparent")
         traceparent = valid_traceparent(told) if told else None
         trace = None

@@ -66,15 +66,15 @@ class PoolCollector(Collector):
 
 
 def _queue_length(pool: Pool) -> list[tuple[Labels, float]]:
-    return [((tier,), line.requests) for tier, line in pool.queue.lines.items()]
+    return [((tier,), line.requests) for tier, line in pool.queue.tier_queues.items()]
 
 
 def _queue_tokens(pool: Pool) -> list[tuple[Labels, float]]:
-    return [((tier,), line.tokens) for tier, line in pool.queue.lines.items()]
+    return [((tier,), line.tokens) for tier, line in pool.queue.tier_queues.items()]
 
 
 def _pool_tokens(pool: Pool) -> list[tuple[Labels, float]]:
-    return [((), pool.pressure.tokens)]
+    return [((), pool.load_shedder.tokens)]
 
 
 def _of_ready(read: Callable[[Replica], float]) -> Read:
@@ -103,7 +103,7 @@ def _is_slow(replica: Replica) -> float:
 
 
 def _prefix_blocks(replica: Replica) -> float:
-    return len(replica.seen)
+    return len(replica.prefix_history)
 
 
 def add_gauges(gateway: Gateway) -> None:

@@ -190,7 +190,7 @@ class PrefixSync:
         for replica_id, told in news.prompts:
             replica = replicas.get(replica_id)
             if replica is not None and not len(told) % WORD and len(told) <= BLOCKS_MAX * WORD:
-                replica.seen.note(tuple(array("Q", told)))
+                replica.prefix_history.record(tuple(array("Q", told)))
                 self.heard += 1
 
 

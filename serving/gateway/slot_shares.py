@@ -172,10 +172,10 @@ def demand_of(pool: Pool) -> DeploymentDemand:
         for id_, one in pool.replicas.items()
     }
     tiers: dict[Tier, dict[str, OrganizationDemand]] = {tier: {} for tier in pool.urgent_tiers}
-    for tier, line in pool.queue.lines.items():
+    for tier, line in pool.queue.tier_queues.items():
         if organizations := _organizations(line):
             tiers[tier] = organizations
-    wants = pool.queue.is_waited_by_wide or pool.kv_reservation.wants_to_exceed
+    wants = pool.queue.has_multi_sequence_waiter or pool.kv_reservation.wants_to_exceed
     return DeploymentDemand(held, tiers, wants)
 
 

@@ -60,9 +60,9 @@ def remember(pool: Pool) -> None:
     for replica_id in pool.replicas:
         for _ in range(USUAL):
             for tokens in (1, 2, 4, 8, 16, 32, 64, 128):
-                pool.health.hedging.times.note(replica_id, tokens, 0.01, pool.now)
+                pool.health.hedging.times.record(replica_id, tokens, 0.01, pool.now)
     for _ in range(60):
-        pool.health.hedging.budget.note_request()
+        pool.health.hedging.budget.record_request()
 
 
 async def ask(stack: Stack, **fields: Any) -> tuple[int, str, list[str]]:
@@ -102,7 +102,7 @@ async def nothing_is_left(stack: Stack) -> None:
     await eventually(lambda: stack.gateway.lease_manager.held_nanos() == 0)
     await eventually(lambda: all(one.in_flight == 0 for one in pool.replicas.values()))
     await eventually(lambda: not any(one.engine.slots_used for one in stack.engines))
-    assert pool.pressure.tokens == stack.gateway.pressure.tokens == 0
+    assert pool.load_shedder.tokens == stack.gateway.pressure.tokens == 0
     assert not stack.gateway.journal._writer._opened
 
 
@@ -268,10 +268,10 @@ async def test_through_any_trouble_each_request_counts_once(
         await prepare(stack)
         pool, whole = pool_of(stack), list[str]()
         for _ in range(600):
-            pool.health.hedging.budget.note_request()
+            pool.health.hedging.budget.record_request()
 
         async def one() -> None:
-            pool.health.hedging.budget.note_request()
+            pool.health.hedging.budget.record_request()
             await asyncio.sleep(chance.uniform(0, 1.0))
             asking = asyncio.create_task(ask(stack))
             if chance.random() < 0.2:

@@ -34,7 +34,7 @@ async def test_the_event_is_in_the_journal_before_the_client_sees_the_end(
 
 async def test_the_fair_queue_charges_what_an_engine_has_counted_so_far(tmp_path: Path) -> None:
     async with running_stack(tmp_path, itl_seconds=0.02, models=("var_demo",)) as stack:
-        line = stack.gateway.directory.pools["dep_var_demo"].queue.lines["default"]
+        line = stack.gateway.directory.pools["dep_var_demo"].queue.tier_queues["default"]
         body = CHAT | {"stream": True, "max_tokens": 100, "ignore_eos": True}
         async with stack.post("/v1/chat/completions", body) as reply:
             (service,) = await eventually(lambda: line._services)

@@ -49,7 +49,7 @@ async def gateway(
     news = PrefixSync(redis.url, name, lambda: {"dep": of})
     task = asyncio.create_task(news.run())
     try:
-        yield news, of.replicas[REPLICA].seen.count
+        yield news, of.replicas[REPLICA].prefix_history.count
     finally:
         task.cancel()
         async with asyncio.timeout(60):

@@ -107,7 +107,7 @@ class Cluster:
             for shares, reporter in zip(self.shares, self.reporters, strict=True)
         ]
         for pool in self.pools:
-            pool.pressure = LoadShedder(tokens_max)
+            pool.load_shedder = LoadShedder(tokens_max)
             pool.set_replicas({record.replica_id: record for record in records})
 
     @property
