@@ -62,8 +62,8 @@ class FleetLink:
 
     async def leave(self) -> None:
         """Give back what the fleet granted, if it granted anything."""
-        if self.shares.is_told:
-            await self.demand.leave()
+        if self.shares.has_reply:
+            await self.demand.send_leaving()
 
 
 def _state_name(fleet_id: str) -> str:

@@ -150,7 +150,7 @@ class Gateway:
         self.parse_offload = ParseOffload()
         self.render_offload = RenderOffload()
         self.grammars = GrammarChecker(self.session, config.fleet_urls, config.credential)
-        self.lingering = DisconnectDrain()
+        self.disconnect_drain = DisconnectDrain()
         self.claims = IdempotencyClaims(self.api, self.journal)
         window = (
             NoCounterStore() if config.redis_url is None else RedisCounterStore(config.redis_url)
@@ -177,7 +177,7 @@ class Gateway:
                 self.journal,
                 self.metrics,
                 OrganizationRetryBudgets(),
-                self.lingering,
+                self.disconnect_drain,
                 run_hedged,
             ),
             self.directory,
@@ -218,8 +218,8 @@ class Gateway:
             deployment_id,
             share_of=fleet.shares.of,
             may_exceed=fleet.shares.may_exceed,
-            on_demand=fleet.demand.note_news,
-            on_prompt=self.prefix_news.tell,
+            on_demand=fleet.demand.wake,
+            on_prompt=self.prefix_news.enqueue,
             all_pressure=self.pressure,
         )
 

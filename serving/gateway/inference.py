@@ -225,7 +225,7 @@ class InferenceHandler:
             raise_api_error(failure, attempts.inference)
         finally:
             if execution is not None:
-                execution.copy.unwatch()
+                execution.recording.unwatch()
             end = await self.settle(attempts, outcome, rate, execution)
         if outcome == "completed" and end is not None:
             await send_end(response, *end, execution)
@@ -242,7 +242,7 @@ class InferenceHandler:
         waived."""
         reservation, services = attempts.admission.reservation, self.services
         if attempts.cancel_scope.is_detached:
-            services.lingering.leave(attempts.record.organization_id)
+            services.disconnect_drain.exit(attempts.record.organization_id)
         if attempts.replica_id is None:
             reservation.void()
             return None
@@ -338,7 +338,7 @@ class InferenceHandler:
 
 def _is_followed(execution: IdempotentExecution | None) -> bool:
     """Whether others wait for the same answer."""
-    return execution is not None and execution.copy.is_followed
+    return execution is not None and execution.recording.is_followed
 
 
 def _settle_rate(rate: RateReservation, usage: TokenUsage, *, is_unmeasured: bool) -> None:
@@ -369,7 +369,7 @@ async def send_end(
 ) -> None:
     """Tell the client the end: its usage is durable now. Raises ClientDisconnected."""
     if execution is not None:
-        execution.copy.complete(headers, final_bytes)
+        execution.recording.complete(headers, final_bytes)
     if response.has_started:
         await response.finish(final_bytes)
     else:

@@ -121,7 +121,7 @@ def add_gauges(gateway: Gateway) -> None:
     )
     gauge("unread_bytes", "Kept for slow clients.", lambda: gateway.app.write_memory.total_bytes)
     gauge("memory_limit_bytes", "By cgroup or machine.", lambda: gateway.memory_limit_bytes)
-    gauge("lingering", "Of these, left by their clients.", lambda: gateway.lingering.total)
+    gauge("lingering", "Of these, left by their clients.", lambda: gateway.disconnect_drain.total)
     _add_gauges_of_feeds(gateway)
     _add_gauges_of_books(gateway)
     _add_gauges_of_others(gateway)
@@ -187,15 +187,15 @@ def _add_gauges_of_others(gateway: Gateway) -> None:
     gauge("grammars_unchecked", "Not compiled ahead.", lambda: gateway.grammars.unchecked_count)
     gauge("grammars_unknown", "Refused: not checked.", lambda: gateway.grammars.unknown_count)
     parse_offload = gateway.parse_offload
-    gauge("preparers_lost", "Processes killed.", lambda: parse_offload.bench.lost_count)
-    gauge("bodies_refused", "Too many waited to be read.", lambda: parse_offload.refused)
+    gauge("preparers_lost", "Processes killed.", lambda: parse_offload.pool.lost_count)
+    gauge("bodies_refused", "Too many waited to be read.", lambda: parse_offload.rejected)
     gauge(
         "bodies_refused_own",
         "Too many of the organization's own waited to be read.",
-        lambda: parse_offload.refused_own,
+        lambda: parse_offload.rejected_own,
     )
     render_offload = gateway.render_offload
-    gauge("finishers_lost", "Processes killed.", lambda: render_offload.bench.lost_count)
+    gauge("finishers_lost", "Processes killed.", lambda: render_offload.pool.lost_count)
     gauge("answers_unfinished", "Made here, for want of one.", lambda: render_offload.unfinished)
     gauge("keyed_endings_untold", "To control.", lambda: gateway.claims.unsent_count)
     line = gateway.limiter.backend
@@ -212,9 +212,9 @@ def _add_gauges_of_others(gateway: Gateway) -> None:
         gateway.live_gateway_count,
     )
     news = gateway.prefix_news
-    gauge("prefixes_told", "Prompts, to other gateways.", lambda: news.told)
-    gauge("prefixes_untold", "Of which nobody heard.", lambda: news.untold)
-    gauge("prefixes_heard", "From other gateways.", lambda: news.heard)
+    gauge("prefixes_told", "Prompts, to other gateways.", lambda: news.sent)
+    gauge("prefixes_untold", "Of which nobody heard.", lambda: news.dropped)
+    gauge("prefixes_heard", "From other gateways.", lambda: news.received)
 
 
 TEXT = b"text/plain; charset=utf-8"

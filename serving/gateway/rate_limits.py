@@ -38,7 +38,7 @@ class RateLimitEnforcer:
 
         Raises RateLimited.
         """
-        self._tell(response, envelope, lambda: self._limiter.known_statuses(plan))
+        self._write_headers(response, envelope, lambda: self._limiter.known_statuses(plan))
         try:
             self._limiter.check_early(plan)
         except RateLimitExceeded as exceeded:
@@ -72,10 +72,10 @@ class RateLimitEnforcer:
             raise self._refused(response, envelope, exceeded) from None
         if reserved is not None and makes:
             standings = reserved.statuses
-            self._tell(response, envelope, lambda: standings)
+            self._write_headers(response, envelope, lambda: standings)
         return reserved
 
-    def _tell(
+    def _write_headers(
         self,
         response: HttpResponse,
         envelope: Envelope,
@@ -87,5 +87,5 @@ class RateLimitEnforcer:
         self, response: HttpResponse, envelope: Envelope, exceeded: RateLimitExceeded
     ) -> RateLimited:
         standings = exceeded.statuses  # not the error, which knows who raised it
-        self._tell(response, envelope, lambda: standings)
+        self._write_headers(response, envelope, lambda: standings)
         return rate_limited(exceeded.violation, self._now())

@@ -43,17 +43,17 @@ class GrantedSlots:
 
     def __init__(self, gateways: Callable[[], int]) -> None:
         self.live_gateway_count = 1
-        self.is_told = False
+        self.has_reply = False
         self.is_unanswered = False
         """Whether the fleet could not be asked and never answered."""
-        self._told: dict[str, int] = {}
+        self._shares: dict[str, int] = {}
         self._exceedable: frozenset[str] = frozenset()
         self._gateways = gateways
 
     def of(self, record: ReplicaRecord) -> int:
         """Return how many of a replica's slots this gateway may take."""
-        if self.is_told:
-            return min(record.slots, self._told.get(record.replica_id, 0))
+        if self.has_reply:
+            return min(record.slots, self._shares.get(record.replica_id, 0))
         if self.is_unanswered:
             return min(record.slots, max(1, record.slots // self._gateways()))
         return 0
@@ -63,11 +63,11 @@ class GrantedSlots:
         where the fleet allows it, or cannot be asked."""
         return self.is_unanswered or record.replica_id in self._exceedable
 
-    def hear(self, reply: SlotSharesReply) -> bool:
+    def apply(self, reply: SlotSharesReply) -> bool:
         """Take in an answer; tell whether any share shrank, or may be exceeded no more."""
-        shrank = any(reply.shares.get(one, 0) < share for one, share in self._told.items())
+        shrank = any(reply.shares.get(one, 0) < share for one, share in self._shares.items())
         shrank |= not self._exceedable.issubset(reply.may_exceed)
-        self._told, self.is_told, self.is_unanswered = reply.shares, True, False
+        self._shares, self.has_reply, self.is_unanswered = reply.shares, True, False
         self._exceedable = frozenset(reply.may_exceed)
         self.live_gateway_count = reply.live_gateway_count
         return shrank
@@ -93,27 +93,27 @@ class DemandReporter:
         self._gateway_id = gateway_id
         self._shares = shares
         self._pools = pools
-        self._life = new_id()
+        self._run_id = new_id()
         self._number = time.time_ns() // 1_000_000
         """Of reports; by the clock for fleets that do not ask for a life."""
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
 
-    def note_news(self) -> None:
+    def wake(self) -> None:
         """Something changed: the fleet is told soon."""
-        self._news.set()
+        self._wake.set()
 
     async def run(self) -> None:
         """Report for ever: when something changed, often while anything runs, and now and then. A
         share that shrank is confirmed at once: until then nobody else has its slots."""
         while True:
-            self._news.clear()
+            self._wake.clear()
             if await self.report():
                 await self.report()
             await asyncio.sleep(self._report_seconds)
             if all(pool.is_idle for pool in self._pools().values()):
                 try:
                     async with asyncio.timeout(HEARTBEAT_SECONDS - self._report_seconds):
-                        await self._news.wait()
+                        await self._wake.wait()
                 except TimeoutError:
                     continue
 
@@ -130,14 +130,14 @@ class DemandReporter:
         if self.failures:
             log.info("fleet_answers", after=self.failures)
             self.failures = 0
-        has_shrunk = self._shares.hear(reply)
+        has_shrunk = self._shares.apply(reply)
         for deployment_id, pool in pools.items():
             pool.set_engine_loads(reply.strains)
             parts, tiers = reply.parts.get(deployment_id, {}), reply.tiers.get(deployment_id)
             pool.set_shares(parts, tiers, {**DEFAULT_GUARANTEES, **reply.guarantees})
         return has_shrunk
 
-    async def leave(self) -> None:
+    async def send_leaving(self) -> None:
         """Give all slots back: nothing runs here any more."""
         try:
             await self._post({}, LEAVE_SECONDS, is_leaving=True)
@@ -150,7 +150,7 @@ class DemandReporter:
             log.warning("fleet_divides_no_slots", error=str(error))
         for pool in self._pools().values():
             pool.set_engine_loads({})
-        if not self._shares.is_told:
+        if not self._shares.has_reply:
             self._shares.is_unanswered = True
             # Each time: there may be more gateways by now, or fewer.
             for pool in self._pools().values():
@@ -160,7 +160,7 @@ class DemandReporter:
         self, demands: dict[str, DeploymentDemand], seconds: float, *, is_leaving: bool = False
     ) -> SlotSharesReply:
         self._number += 1
-        report = DemandReport(self._gateway_id, self._number, demands, is_leaving, self._life)
+        report = DemandReport(self._gateway_id, self._number, demands, is_leaving, self._run_id)
         return await self._fleet.post("demand", report, SlotSharesReply, seconds)
 
 

@@ -65,7 +65,7 @@ def told(language: str, events: list[EngineEvent], *, streamed: bool) -> bytes:
     dialect, fields = ASKED[language]
     body = json.dumps({"model": "demo", "stream": streamed} | fields).encode()
     job = dialect.inference(dialect.decode(body), body_bytes=len(body), model=catalog.model())
-    rendering = dialect.rendering(job, "our-id")
+    rendering = dialect.renderer(job, "our-id")
     said = b"".join(rendering.render([event]) for event in events)
     return said + rendering.finish(TokenUsage(input=3, output=5))
 

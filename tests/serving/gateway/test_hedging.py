@@ -180,7 +180,7 @@ async def test_where_both_break_there_is_one_error(pair: Stack) -> None:
 async def test_who_hangs_up_on_both_pays_for_one(pair: Stack) -> None:
     first, asking = await both_at_work(pair)
     asking.cancel()
-    await eventually(lambda: pair.gateway.lingering.total == 1)
+    await eventually(lambda: pair.gateway.disconnect_drain.total == 1)
     pair.engines[first].engine.freeze(False)
     await eventually(lambda: len(pair.events) == 2)
     request_id = next(one.event_id for one in pair.events if one.outcome != "hedged")

@@ -443,7 +443,7 @@ async def test_an_answer_too_long_to_keep_completes_and_is_not_worked_on_again(
     if bound == "of one":
         monkeypatch.setattr(execution, "COPY_BYTES_MAX", 1_000)
     else:
-        monkeypatch.setattr(keyed.gateway.app.inference.idempotency._copies, "size_max", 1_000)
+        monkeypatch.setattr(keyed.gateway.app.inference.idempotency._recordings, "size_max", 1_000)
     first, again = await ask(keyed, **LONG), await ask(keyed, **LONG)
     assert first.body.endswith(b"data: [DONE]\n\n")
     assert (again.status, again.error["code"]) == (409, "idempotency_answer_lost")
@@ -476,11 +476,11 @@ def test_a_copy_is_held_until_the_last_who_reads_it_has_left() -> None:
     room = SharedCapacity(1_000)
     kept = execution.ResponseRecording(room, SlotRequest("org_a"))
     kept.add((), bytes(100))
-    slow, fast = kept.enter(), kept.enter()
+    slow, fast = kept.subscribe(), kept.subscribe()
     kept.end()
-    kept.leave(fast)
+    kept.unsubscribe(fast)
     assert (room.held, kept.pieces) == (100, [bytes(100)])
-    kept.leave(slow)
+    kept.unsubscribe(slow)
     assert (room.held, kept.pieces) == (0, [])
 
 

@@ -47,7 +47,7 @@ class Nothing:
 
     headers = ()
 
-    def end(self, *_: Any) -> bytes:
+    def finish(self, *_: Any) -> bytes:
         return b"the end"
 
 

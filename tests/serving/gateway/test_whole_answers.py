@@ -41,7 +41,7 @@ def event(choices: list[dict[str, Any]]) -> EngineEvent:
 
 
 def assembled(work: InferenceRequest, events: list[EngineEvent]) -> list[dict[str, Any]]:
-    rendering = work.dialect.rendering(work, "our-id")
+    rendering = work.dialect.renderer(work, "our-id")
     assert rendering.render(events) == b""
     body = json.loads(rendering.finish(TokenUsage(input=3, output=5)))
     assert body["id"].endswith("our-id")

@@ -61,7 +61,7 @@ class Reporter(DemandReporter):
         self, demands: dict[str, DeploymentDemand], seconds: float, *, is_leaving: bool = False
     ) -> SlotSharesReply:
         self._number += 1
-        report = DemandReport(self._gateway_id, self._number, demands, is_leaving, self._life)
+        report = DemandReport(self._gateway_id, self._number, demands, is_leaving, self._run_id)
         return self._cluster.divide(report)
 
 
@@ -102,7 +102,7 @@ class Cluster:
                 bounds=bounds,
                 share_of=shares.of,
                 may_exceed=shares.may_exceed,
-                on_demand=reporter.note_news,
+                on_demand=reporter.wake,
             )
             for shares, reporter in zip(self.shares, self.reporters, strict=True)
         ]
