@@ -385,9 +385,9 @@ class LeaseSync:
 
     def _asks(self, now: float) -> list[LeaseAsk]:
         """Return the open asks whose turn it is: those that requests wait for come first."""
-        ready = [balance for balance in self._open.values() if balance.ask_after <= now]
+        ready = [balance for balance in self._open.values() if balance.refill.ask_after <= now]
         ready.sort(key=lambda balance: not balance.has_waiters)
-        return [balance.ask for balance in ready if balance.ask is not None]
+        return [balance.refill.ask for balance in ready if balance.refill.ask is not None]
 
     def _page_size(self, page_max: int) -> int:
         return max(PAGE_MIN, int(page_max * self._share))
@@ -397,7 +397,7 @@ class LeaseSync:
         self._lineage.observe(reply.lineage)
         for ask in request.asks:
             balance = self._open[ask.ask_id] = self._open.pop(ask.ask_id)
-            balance.retry_later(now)
+            balance.refill.retry_later(now)
         for answer in reply.answers:
             self._apply_answer(answer, now)
         self._apply_returns(request.returns, set(reply.returned), now)
@@ -411,7 +411,7 @@ class LeaseSync:
             return
         if isinstance(answer, LeaseDeferral):
             self.counts.deferred += 1
-            balance.defer()
+            balance.refill.defer()
             return
         del self._open[answer.ask_id]
         if isinstance(answer, LeaseDenial):
@@ -478,5 +478,7 @@ class LeaseSync:
         """Return how long nothing is to be said, at most until news are due."""
         now = self._lease_manager.now().monotonic
         balances = chain(self._open.values(), self._lease_manager.underfunded)
-        waits = [balance.ask_after - now for balance in balances if balance.ask_after > now]
+        waits = [
+            balance.refill.ask_after - now for balance in balances if balance.refill.ask_after > now
+        ]
         return min([POLL_SECONDS, *waits])

@@ -19,7 +19,7 @@ from serving.contract.usage import LeaseCharge
 from serving.usage.clock import ClockReading, wall_clock
 from serving.usage.lease import LeasePortion, Outbox, Parts
 from serving.usage.lease_balance import LeaseBalance
-from serving.usage.spend_forecast import SpendForecast
+from serving.usage.lease_refill import SpendForecast
 
 Taken = tuple[LeaseBalance, Parts]
 """The parts of one budget, which together are the worst case, and the balance they are from."""
@@ -245,8 +245,8 @@ class LeaseManager:
                 return balance
         starts_at = period_start(budget_id, at)
         period = (starts_at, period_end(budget_id, starts_at))
-        demand = balances[0].forecast if balances else SpendForecast()
-        balance = LeaseBalance(budget_id, period, demand, self._outbox, self._make_id)
+        forecast = balances[0].forecast if balances else SpendForecast()
+        balance = LeaseBalance(budget_id, period, forecast, self._outbox, self._make_id)
         balances.append(balance)
         return balance
 

@@ -10,8 +10,8 @@ from serving.contract.budget import LIFETIME_STARTS_AT
 from serving.usage.clock import ClockReading
 from serving.usage.lease import Lease, Outbox
 from serving.usage.lease_balance import LeaseBalance
+from serving.usage.lease_refill import SpendForecast
 from serving.usage.leases import BudgetReservation
-from serving.usage.spend_forecast import SpendForecast
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

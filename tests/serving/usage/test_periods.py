@@ -140,7 +140,7 @@ async def test_a_lease_of_another_period_than_was_asked_for_is_given_back(
     waiting = asyncio.create_task(money.hold(1_000, LIMIT, at=NOVEMBER - MOMENT))
     await asyncio.sleep(0)
     [balance] = money.lease_manager.balances_of(LIMIT)
-    balance.ends_at = None
+    balance.refill.ends_at = None
     await money.poll.sync_once()
     await money.poll.sync_once()
     assert [back.closed for back in billing.returns] == [True]
