@@ -45,7 +45,7 @@ class AgainstDictionary(RuleBasedStateMachine):
         self.named.discard(key)
 
     @rule()
-    def begin_turn(self) -> None:
+    def begin_generation(self) -> None:
         self.map.begin_generation()
         self.named = set()
 
