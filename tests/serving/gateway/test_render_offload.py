@@ -31,6 +31,7 @@ from serving.gateway.render_offload import (
     render,
 )
 from serving.offload.process import HEAD_BYTES, WorkerDied, pack, unpack
+from serving.pool.slot_request import SlotRequest
 from tests.fixtures import catalog
 from tests.fixtures.gateway import Stack, running_stack
 from tests.fixtures.loop_meter import KEPT, metered_loop
@@ -152,7 +153,7 @@ async def relayed(
         *vectors_of(INPUTS, encoding),
         cast(HttpResponse, None),
         interrupts,
-        organization_id="org_a",
+        holder=SlotRequest("org_a"),
         render_offload=offload,
         inline_bytes_max=here,
         gap_seconds=60.0,
