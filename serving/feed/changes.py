@@ -12,7 +12,7 @@ from serving.contract.feed import FeedChange, FeedPage
 Kinds = Mapping[str, type[msgspec.Struct]]
 """The kinds a reader wants, each with its record type."""
 PART_CHANGES = 150
-"""What is decoded and taken in at once holds the loop for some 2 ms."""
+"""So many changes, decoded and applied at once, hold the loop for some 2 ms."""
 
 
 class RecordChange(msgspec.Struct, frozen=True, gc=False):

@@ -23,13 +23,13 @@ CONNECT_SECONDS = 2.0
 READ_SECONDS = 40.0
 """A feed waits up to 25 s for news; silence beyond this is a dead connection."""
 PAGE_CHANGES = 1_500
-"""Of a snapshot, what is asked for at once: less than 1 MB, which is parsed within 2 ms."""
+"""One page of a snapshot: less than 1 MB, which is parsed within 2 ms."""
 GONE = 410
 
 
 @dataclass(frozen=True, slots=True)
 class FeedPosition:
-    """How far a reader has come: to a version of a lineage, or, with a cursor, into a snapshot."""
+    """A reader's position: at a version of a lineage, or, with a cursor, into a snapshot."""
 
     version: int
     lineage: str
@@ -142,7 +142,7 @@ EMPTY_ANSWER_SECONDS = 0.5
 
 @dataclass(slots=True)
 class FollowerStats:
-    """What a metric should show of a follower."""
+    """Counts of a follower, for metrics."""
 
     failures: int = 0
     rejected: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,5 @@
-"""What a feed last stated: a table of records for each kind, in which each is applied by itself."""
+"""The last statements of a feed: a table for each kind, to which each record is applied by
+itself."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
@@ -90,8 +91,8 @@ class FeedMirror:
     def apply_in_steps(self, batch: ChangeBatch) -> Iterator[None]:
         """Take in a batch; the end of a snapshot pauses at each step, since it looks at everything.
 
-        What a batch says is in force at once, also while more of its page is to come; the version
-        is reached with the last.
+        A batch is in force at once, also while more of its page is to come; the version is reached
+        with the last.
         """
         if batch.snapshot:
             self._begin_or_retain(batch)

@@ -109,7 +109,7 @@ def _number(key: bytes) -> int:
 
 
 _SEED = secrets.randbits(64)
-"""Of this process: nobody can choose ids that fall into one place."""
+"""This process has its own: nobody can choose ids that fall into one block."""
 ID_DIGEST_BYTES = 16
 
 

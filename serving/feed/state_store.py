@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 BUSY_SECONDS = 5.0
 WAL_BYTES_KEPT = 64 * 2**20
-"""What is left of the log of a large snapshot once it is in the file."""
+"""The log of a large snapshot is cut to this once the snapshot is in the file."""
 TABLES = """
 CREATE TABLE IF NOT EXISTS records (
     kind TEXT, id TEXT, record BLOB NOT NULL, turn INTEGER NOT NULL, PRIMARY KEY (kind, id)
@@ -238,20 +238,20 @@ QUEUED_MAX = 8
 """Batches. While the disk takes them, whoever reads a snapshot goes no faster than it."""
 UNSAVED_MAX = 50
 """Batches kept to be written again, until their version is durable: 7,500 changes, or five pages.
-Of a longer snapshot not all is kept."""
+A longer snapshot is kept in part."""
 RETRY_SECONDS = 1.0
 
 
 class StateWriter:
     """Writes batches one after the other into a file, for ever.
 
-    What the disk does not take is tried again. Where that is no longer all that the file lacks, it
+    A write that the disk refuses is tried again. If the file lacks more than that by then, it
     stays as it is until the disk takes anything; then `on_lost` is called, and a snapshot awaited.
     """
 
     def __init__(self, file: StateFile, on_lost: Callable[[], None]) -> None:
         self.failures = 0
-        """How often the disk would not take the state, since it last did."""
+        """Writes that the disk refused since the last one that it took."""
         self.saved_version = 0
         self._file = file
         self._on_lost = on_lost
@@ -259,7 +259,7 @@ class StateWriter:
         self._queue: asyncio.Queue[ChangeBatch] = asyncio.Queue(QUEUED_MAX)
         self._unsaved: deque[ChangeBatch] = deque()
         self._written_count = 0
-        """How many of these are in the transaction under way."""
+        """The number of these in the transaction under way."""
         self._is_cut = False
         """Whether some of that transaction are not among them any more."""
         self._is_failing = self._is_behind = self._awaits_snapshot = False

@@ -13,7 +13,7 @@ from serving.feed.state_store import StateFile, StateWriter
 STALE_SECONDS = 15 * 60.0
 """Without contact for this long a gateway says it is not ready, and goes on serving."""
 TURN_SECONDS = 0.002
-"""What looks at everything lets the loop go after this long."""
+"""A step that reads every record lets the loop go after this long."""
 
 
 class FeedSubscription:

@@ -147,7 +147,7 @@ class OffloadPool:
         self._seconds_max = seconds_max
         self._idle: list[WorkerProcess] = []
         self._starting: list[asyncio.Task[WorkerProcess]] = []
-        """What nobody waits for any more."""
+        """Tasks that nobody waits for any more."""
         self._is_closed = False
 
     @asynccontextmanager

@@ -32,7 +32,7 @@ CLAIM_SECONDS = 2.0
 KEEP_TRY_SECONDS = 5.0
 END_SECONDS = 5.0
 KEEP_SECONDS = 15.0
-"""How long an answer's end waits for control to keep it, which may be starting anew meanwhile."""
+"""The end of an answer waits this long for control to keep it, which may be restarting."""
 AGAIN_SECONDS = 0.5
 BACKOFF_MAX_SECONDS = 5.0
 CLAIMS, ANSWERS, ENDINGS = (f"idempotency/{name}" for name in ("claims", "responses", "endings"))
@@ -55,7 +55,7 @@ class IdempotencyClaims:
 
     @property
     def unsent_count(self) -> int:
-        """How many endings control has yet to acknowledge."""
+        """The number of endings that control has yet to acknowledge."""
         return len(self._unsent)
 
     async def claim(self, claim: IdempotencyClaim) -> Verdict:

@@ -1,9 +1,9 @@
 """Control's internal HTTP API, as the gateway calls it: its clock, which database answers, and the
 heartbeat.
 
-A database that was restored has another lineage, and forgot things. How many gateways live is
-what rate limits are divided by while Redis is away: all hear the number by the change feed, and
-keep it while control is away too.
+A database that was restored has another lineage, and forgot things. Rate limits are
+divided by the number of live gateways while Redis is away: all read it in the change feed, and keep
+it while control is away too.
 """
 
 import asyncio

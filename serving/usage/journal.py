@@ -45,7 +45,7 @@ T = TypeVar("T")
 JOURNAL = "journal.sqlite3"
 """The file in a gateway's folder."""
 BUSY_SECONDS = 5.0
-"""How long a new life waits for the old one to let go of the file."""
+"""A new process waits this long for the old one to let go of the file."""
 
 COUNT_DONE = "SELECT count(*) FROM events WHERE state = 'done'"
 NEXT_DONE = "SELECT event_id, body FROM events WHERE state = 'done' ORDER BY event_id LIMIT ?"
@@ -63,7 +63,8 @@ DELETE_CLAIMS = "DELETE FROM claims WHERE event_id IN (SELECT value FROM json_ea
 
 
 class Journal:
-    """What is put into the file, and taken out of it; `journal_writer.py` is its one thread.
+    """Puts events, leases and claims into the file and takes them out; its one thread is in
+    `journal_writer.py`.
 
     It belongs to the event loop that runs, or to `loop` where a thread opens it.
     """
@@ -85,12 +86,12 @@ class Journal:
         self._loop = loop or asyncio.get_running_loop()
         self._file = JournalStore(path, busy_seconds)
         self.gateway_id = self.lineage = ""
-        """Who we are, and the database of billing that we heard of last."""
+        """This gateway, and the database of billing that answered last."""
         self.recovered_leases: list[JournaledLease] = []
         self.latest_at = 0.0
         """The latest time, in seconds since 1970, that events say which were written before."""
         self.recovered_claims: list[ClaimEnding] = []
-        """How the claims of a life before ended, of which control has yet to hear."""
+        """Endings of an earlier process's claims that control has yet to hear of."""
         self.kept_bytes = self.unreadable_rows = 0
         try:
             self._recover(self._file.connection)

@@ -93,7 +93,7 @@ RESCUES = (
         "SELECT * FROM events ORDER BY event_id DESC",
     ),
 )
-"""What goes into a new file. What billing has acknowledged does not: it is gigabytes, and wanted
+"""The tables that go into a new file. Acknowledged events do not: they are gigabytes, and wanted
 only by a database that is restored within a day. The terms of leases do not either: of what was
 charged to them something may be lost, so that they only go back."""
 SET_ASIDE = "INSERT INTO unreadable SELECT * FROM events WHERE event_id IS ?"
@@ -118,7 +118,7 @@ class JournalDamage:
 
 
 class EventCharges(msgspec.Struct):
-    """Of an event, what the leases need to know."""
+    """The part of an event that leases need."""
 
     charges: tuple[LeaseCharge, ...] = ()
 
@@ -142,7 +142,7 @@ class JournalStore:
         self.damages: list[JournalDamage] = []
         self._path = path
         self.trouble: sqlite3.Error | None = None
-        """What is wrong with a file that was set aside and not yet replaced."""
+        """The error of a file that was set aside and not yet replaced."""
         self._aside = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(path.with_name(f"{path.name}.lock"), busy_seconds)
@@ -292,7 +292,7 @@ def finish_lost(db: sqlite3.Connection) -> int:
 def recovered_leases(
     db: sqlite3.Connection, rows: list[FinishedEvent], *, is_locked: bool
 ) -> list[JournaledLease]:
-    """Return the leases of a life before. Where the folder is not ours alone, or the records of
+    """Return the leases of a life before. If the folder is not ours alone, or the records of
     leases make no sense or contradict the events, none is in force any more, on the disk neither.
     """
     waiting, charged, budget_ids = Counter[str](), Counter[str](), dict[str, str]()

@@ -31,7 +31,7 @@ class Lease:
     held_nanos: int = 0
     unacknowledged: int = 0
     kept_nanos: int | None = None
-    """What billing took as the most that this lease may still settle in all."""
+    """The most that this lease may still settle in all, as billing took it."""
     outbox: Outbox | None = None
     is_in_force_on_disk: bool = False
     """Whether a next life would go on with it: billing is told of no end before the disk is."""
@@ -43,7 +43,7 @@ class Lease:
 
     @property
     def unspent_nanos(self) -> int:
-        """What is neither charged nor held."""
+        """The nanos that are neither charged nor held."""
         return max(0, self.granted_nanos - self.charged_nanos - self.held_nanos)
 
     @property
@@ -91,7 +91,7 @@ class Lease:
         closed = self.held_nanos == 0 and self.unacknowledged == 0
         keep_nanos = min(self.keep_nanos, self.granted_nanos)
         if self.kept_nanos is not None:
-            # What was given back once may be another's by now; a later charge is a fact anyway.
+            # Nanos given back once may be another's by now; a later charge is a fact anyway.
             keep_nanos = min(keep_nanos, self.kept_nanos)
             if not closed and keep_nanos == self.kept_nanos:
                 return None
@@ -173,7 +173,7 @@ def is_clock_set_back(known: Iterable[JournaledLease], latest_at: float, now: Cl
 
 @dataclass(frozen=True, slots=True)
 class LeasePortion:
-    """What a hold takes from one lease, or charges to it."""
+    """The nanos that a hold takes from one lease, or charges to it."""
 
     lease: Lease
     nanos: int

@@ -14,7 +14,7 @@ from serving.usage.lease_refill import LeaseRefill, SpendForecast
 REFUSAL_SECONDS = 0.5
 """A refusal is believed this long, so that a grant of credit works within 2 s."""
 WAITERS_SEEN_MAX = 100
-"""How many of those who wait are looked at when some money comes back."""
+"""At most so many waiters are looked at when some money comes back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class LeaseBalance:
 
     def settle(self, parts: Parts, nanos: int, now: float) -> list[LeasePortion]:
         """Charge `nanos` to the leases of a hold, give the rest back, and return what was
-        charged to which. What exceeds the hold is charged to its last lease."""
+        charged to which. Any excess over the hold is charged to its last lease."""
         charged: list[LeasePortion] = []
         left = nanos
         for part in parts:

@@ -1,5 +1,5 @@
-"""What to ask of billing for one budget in one period: what it was used for lately, how much money
-is to be at hand, and the ask that is open.
+"""The asks for one budget in one period: its recent use, the money to have at hand, and the open
+ask.
 """
 
 from collections import deque
@@ -88,17 +88,17 @@ class SpendForecast:
 WANT_NANOS_MIN = 10_000_000
 """One cent: the least a gateway asks ahead while a budget is in use."""
 AGAIN_SECONDS = 0.05
-"""How soon an ask is sent again that was not answered, or deferred."""
+"""An ask that was not answered, or deferred, is sent again after this."""
 RECALL_SECONDS = 0.1
-"""How soon billing is asked again while it calls money back from other gateways."""
+"""Billing is asked again after this while it calls money back from other gateways."""
 SCARCE_SECONDS = 30.0
-"""How long nothing is fetched ahead after billing gave less than was wanted."""
+"""Nothing is fetched ahead for this long after billing gave less than was wanted."""
 WANT_LESS = 4
 STRAGGLER_SECONDS = 30.0
-"""How long after the period's end its lease admits requests that were received before it."""
+"""For this long after the period's end its lease admits requests that were received before it."""
 STRAGGLERS = timedelta(seconds=STRAGGLER_SECONDS)
 EARLY_SECONDS = 2.0
-"""How far the two clocks may drift apart while a lease waits for its period to begin."""
+"""The two clocks may drift apart by this while a lease waits for its period to begin."""
 TICK = timedelta(milliseconds=1)
 
 
@@ -125,7 +125,7 @@ class LeaseRefill:
         self._asked = ClockReading(0.0, self.starts_at)
         self._scarce_until = 0.0
         self._want_max = NANOS_MAX
-        """Of asks while money is scarce."""
+        """The most that an ask wants while money is scarce."""
         self._new_id = new_id
 
     def next_ask(

@@ -48,7 +48,7 @@ RETRY_MAX_SECONDS = 60.0
 
 @dataclass(slots=True)
 class ReturnBackoff:
-    """How often billing left a return out of its answer, and when it is sent again."""
+    """The number of answers that left a return out, and when it is sent again."""
 
     tries: int
     until: float
@@ -117,9 +117,9 @@ POLL_SECONDS = 0.5
 """Recalls are heard of within this; the contract asks for at least one poll a second."""
 BACKOFF_SECONDS = 0.5
 AHEAD_OF_PERIOD_SECONDS = 900.0
-"""How long before a period begins its leases are asked for."""
+"""Leases are asked for this long before their period begins."""
 LOOKS_MAX = 500
-"""How many balances are looked at before one call: a look takes some microseconds."""
+"""At most so many balances are looked at before one call: a look takes some microseconds."""
 PAGE_MIN = 50
 
 
@@ -133,7 +133,7 @@ async def exchange_leases(api: InternalHttpClient, request: LeaseRequest) -> Lea
 
 @dataclass(slots=True)
 class LeaseSyncStats:
-    """What a metric should show of the poll."""
+    """Counts of the poll, for metrics."""
 
     answers: int = 0
     deferred: int = 0

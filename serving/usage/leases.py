@@ -89,7 +89,7 @@ class BudgetReservation:
 
 
 WAIT_SECONDS = 2.0
-"""How long a request waits in all for money that is not here, unless requests under way hold it."""
+"""A request waits this long in all for money that is missing, unless requests under way hold it."""
 LOOK_AGAIN_SECONDS = 0.5
 WAITING_MAX = 512
 """Requests of one organization that may wait for what its others hold, as for a slot: each looks
@@ -139,9 +139,9 @@ class BudgetExceeded(Exception):
 class LeaseManager:
     """Balances by budget and period, and the holds on them.
 
-    `clock` is monotonic seconds; `wall` is the clock that event ids are made from. What was held
-    on since the last look is in `recently_used`, what requests wait for in `underfunded`; then
-    `shortage` is set.
+    `clock` is monotonic seconds; `wall` is the clock that event ids are made from. Balances that
+    were held on since the last look are in `recently_used`, those that requests wait for in
+    `underfunded`; then `shortage` is set.
     """
 
     def __init__(
@@ -177,9 +177,9 @@ class LeaseManager:
         patience_seconds: float = 0.0,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> BudgetReservation:
-        """Set `nanos` aside on every budget, in the period of `received_at`, or on none. What
-        requests under way hold is waited for until `patience_seconds` are over, or it is wanted no
-        more; not where `WAITING_MAX` of the organization wait already.
+        """Set `nanos` aside on every budget, in the period of `received_at`, or on none. Money
+        that requests under way hold is waited for until `patience_seconds` are over, or it is
+        wanted no more; not where `WAITING_MAX` of the organization wait already.
 
         Raises BudgetExceeded when billing says no, ReservationUnavailable when it says nothing, or
         that the money is on its way.

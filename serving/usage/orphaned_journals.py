@@ -39,7 +39,7 @@ CREDENTIAL_FILE = "credential"
 
 
 def save_credential(folder: Path, credential: str) -> None:
-    """Write it for our owner alone to read. Where that fails we ship our journal ourselves."""
+    """Write it for our owner alone to read. If that fails we ship our journal ourselves."""
     draft = folder / f"{CREDENTIAL_FILE}.new"
     try:
         draft.unlink(missing_ok=True)
@@ -63,10 +63,10 @@ def load_credential(folder: Path) -> str | None:
 
 
 FIRST_SECONDS = 3.0
-"""How long others that start with us have to lock their own."""
+"""Others that start with us have this long to lock their own."""
 AGAIN_SECONDS = 5.0
 NOT_SHIPPED = (ShipmentFailed, JournalUnavailable, BillingUnreachable, InternalCallError)
-"""What keeps a journal from being shipped."""
+"""The errors that keep a journal from being shipped."""
 
 
 class OrphanedJournals:
@@ -165,7 +165,7 @@ class NotShipped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Unshipped:
-    """What a folder holds that billing has not acknowledged: usage events and leases."""
+    """The usage events and leases of a folder that billing has not acknowledged."""
 
     events: int
     leases: int

@@ -48,7 +48,7 @@ async def ship_batch(api: InternalHttpClient, batch: UsageBatch) -> UsageReceipt
 
 @dataclass(slots=True)
 class ShipperStats:
-    """What a metric should show of shipping."""
+    """Counts of shipping, for metrics."""
 
     shipped: int = 0
     duplicates: int = 0
@@ -112,7 +112,7 @@ class UsageShipper:
         while rows := await self._journal.next_finished(self._limit):
             await self._ship(rows)
             if len(rows) < self._limit:
-                # What has come since may gather first, or a busy gateway ships one by one.
+                # Events that have come since may gather first, or a busy gateway ships one by one.
                 break
         if self._has_stale:
             await self._ship_stale()
