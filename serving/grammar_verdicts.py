@@ -1,5 +1,5 @@
-"""Verdicts on grammars that are worth keeping. Where there are too many, the organization that has
-most gives up the one that it wanted least recently."""
+"""Verdicts on grammars that are worth keeping. If there are too many, the organization with most
+gives up the one that it wanted least recently."""
 
 import time
 from collections import OrderedDict

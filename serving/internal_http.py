@@ -79,7 +79,7 @@ class InternalHttpClient:
                 timeout=timeout,
                 allow_redirects=False,
             ) as answer:
-                self.note_date(answer.headers.get("date"), time.monotonic() - began)
+                self.observe_date(answer.headers.get("date"), time.monotonic() - began)
                 data = await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise InternalCallError(f"{name}: {type(error).__name__}") from error
@@ -92,7 +92,7 @@ class InternalHttpClient:
         except ContractError as error:
             raise InternalCallError(f"{name}: {error}", answer.status) from error
 
-    def note_date(self, date: str | None, seconds: float) -> None:
+    def observe_date(self, date: str | None, seconds: float) -> None:
         """Hear when an answer was given to a call that took so long, for whoever wants to know."""
 
 

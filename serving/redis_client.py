@@ -12,7 +12,7 @@ from serving.contract.required_versions import unsupported_redis
 
 CONNECT_SECONDS = 1.0
 AWAY = (RedisError, OSError, TimeoutError)
-"""What a call raises while Redis does not answer, or not as it should."""
+"""The errors that a call raises while Redis does not answer, or not as it should."""
 
 
 def open_redis(url: str, *, answer_seconds: float | None = None) -> Redis:

@@ -9,7 +9,7 @@ DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 PRIMARY = 0xFF
-"""Of an error code of SQLite, the part without details."""
+"""The part of an SQLite error code without details."""
 
 
 def is_damage(error: sqlite3.Error) -> bool:

@@ -9,7 +9,7 @@ from serving.contract.replica import CACHE_SALT
 from serving.contract.text_guard import TextGuard
 
 GIB = 1024**3
-SPOKEN = (
+GENERATION_CAPABILITIES = (
     "chat",
     "completions",
     "stream",
@@ -24,7 +24,7 @@ SPOKEN = (
 in every chunk, repeats our id in its own, gathers as many tokens in a chunk as one asks for, sends
 a chunk for each token with its id, and counts the tokens of a prompt."""
 
-EMBEDS = ("embeddings", "request_id", "priority")
+EMBEDDING_CAPABILITIES = ("embeddings", "request_id", "priority")
 """The same of one that embeds, which reads what is due first: `priority` is a moment."""
 
 
@@ -55,7 +55,7 @@ class EngineAdapter(Protocol):
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
         """Return what a gateway may ask of it."""
 
-    def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...] | None:
+    def grammar_compiler(self, deployment: DeploymentRecord) -> tuple[str, ...] | None:
         """Return the module, with arguments, that compiles grammars as this engine does; None if
         there is none."""
 
@@ -82,11 +82,11 @@ class ExternalAdapter:
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
         """Return what is asked of every such server, most of which leave out what they do not know.
         `engine_arguments` declare the rest: see `serving/contract/replica.py`."""
-        spoken = EMBEDS if deployment.task == "embed" else SPOKEN
+        spoken = EMBEDDING_CAPABILITIES if deployment.task == "embed" else GENERATION_CAPABILITIES
         asked = (name for name in spoken if name not in UNDECLARED)
         return (*asked, *deployment.engine_arguments)
 
-    def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...] | None:
+    def grammar_compiler(self, deployment: DeploymentRecord) -> tuple[str, ...] | None:
         """Return None: what it compiles with is not known."""
         return None
 

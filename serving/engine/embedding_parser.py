@@ -98,7 +98,7 @@ class EmbeddingParser:
         self._rest = [rest]
         return [vector for each in objects if (vector := self._take(each)) is not None]
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Raise InvalidEngineResponse unless there was a vector for each input, and a usage."""
         frame = b"".join((*self._frame, *self._rest))
         if self._request_id is not None:

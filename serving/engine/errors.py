@@ -91,7 +91,7 @@ _WORDS: tuple[tuple[Reason, re.Pattern[str]], ...] = (
 _SIZE = re.compile(r"contains (at least )?(\d{1,9}) input tokens|input length \((\d{1,9})\)")
 
 
-def refusal_of(text: str) -> RequestRejected:
+def rejection_of(text: str) -> RequestRejected:
     """Return what an engine's message says of the request."""
     words = text[:TEXT_BYTES_MAX].lower()
     reason: Reason = next((reason for reason, mark in _WORDS if mark.search(words)), "other")
@@ -111,4 +111,4 @@ def error_of(status: int, body: bytes) -> EngineError:
         return ReplicaOverloaded(f"engine answered {status}")
     if not 400 <= status < 500 or status in FAILING:
         return ReplicaError(f"engine answered {status}")
-    return refusal_of(body[:TEXT_BYTES_MAX].decode(errors="replace"))
+    return rejection_of(body[:TEXT_BYTES_MAX].decode(errors="replace"))

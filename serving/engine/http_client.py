@@ -55,7 +55,7 @@ class ReplicaConnection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.is_closed = False
-        self.has_heard = False
+        self.has_received = False
         """Whether a byte of the answer came."""
         self._is_blocked = False
         """Whether the replica takes less than it is sent."""
@@ -67,7 +67,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._clear()
 
     def _clear(self) -> None:
-        self.has_heard = False
+        self.has_received = False
         self._status = 0
         self._head_bytes = 0
         self._is_chunked = self._has_length = False
@@ -162,7 +162,7 @@ class ReplicaConnection(asyncio.Protocol):
         if self._parser is None or self._is_complete:
             self.close()
             return
-        self.has_heard = True
+        self.has_received = True
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
@@ -260,7 +260,7 @@ class ConnectionPool:
         self._idle: dict[ReplicaAddress, deque[tuple[ReplicaConnection, float]]] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
-    def take(self, address: ReplicaAddress) -> ReplicaConnection | None:
+    def acquire(self, address: ReplicaAddress) -> ReplicaConnection | None:
         """Return the connection that was used last, if it was used lately."""
         idle = self._idle.get(address)
         while idle:
@@ -282,7 +282,7 @@ class ConnectionPool:
             raise ReplicaUnreachable(type(error).__name__) from error
         return connection
 
-    def give_back(self, address: ReplicaAddress, connection: ReplicaConnection) -> None:
+    def release(self, address: ReplicaAddress, connection: ReplicaConnection) -> None:
         """Keep a connection for the next request if it is fit for one."""
         if not connection.is_reusable:
             connection.close()
@@ -343,7 +343,7 @@ class ReplicaCall:
         connect_seconds: float,
     ) -> None:
         self._connections = connections
-        self._address, start = _place(url)
+        self._address, start = _address(url)
         self._head = _head(start, headers, sum(map(len, body)))
         self._body = body
         self._connect_seconds = connect_seconds
@@ -351,12 +351,12 @@ class ReplicaCall:
 
     async def __aenter__(self) -> ReplicaConnection:
         """Raises ReplicaUnreachable."""
-        kept = self._connections.take(self._address)
+        kept = self._connections.acquire(self._address)
         if kept is not None:
             try:
                 return await self._begin(kept)
             except ReplicaUnreachable:
-                if kept.has_heard:
+                if kept.has_received:
                     raise
         return await self._begin(await self._connections.open(self._address, self._connect_seconds))
 
@@ -367,7 +367,7 @@ class ReplicaCall:
         trace: TracebackType | None,
     ) -> None:
         if self._connection is not None:
-            self._connections.give_back(self._address, self._connection)
+            self._connections.release(self._address, self._connection)
 
     async def _begin(self, connection: ReplicaConnection) -> ReplicaConnection:
         try:
@@ -381,7 +381,7 @@ class ReplicaCall:
 
 
 @lru_cache(maxsize=4_096)
-def _place(url: str) -> tuple[ReplicaAddress, bytes]:
+def _address(url: str) -> tuple[ReplicaAddress, bytes]:
     """Return where a URL leads, and the request's first lines."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname is None:

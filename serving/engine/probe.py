@@ -186,35 +186,35 @@ class EngineProbe:
         Servers without `/health` are asked for their models instead.
         """
         try:
-            status, _ = await self._ask("GET", "/health")
+            status, _ = await self._send("GET", "/health")
             if status == 404:
-                status, _ = await self._ask("GET", "/v1/models")
+                status, _ = await self._send("GET", "/v1/models")
         except EngineUnresponsive:
             return False
         return status == 200
 
-    async def says_dead(self) -> bool:
+    async def reports_dead(self) -> bool:
         """Tell whether the server itself reports that its engine died. Raises
         EngineUnresponsive."""
-        status, _ = await self._ask("GET", "/health")
+        status, _ = await self._send("GET", "/health")
         return status >= 500
 
-    async def vitals(self) -> EngineHealth | None:
+    async def health(self) -> EngineHealth | None:
         """Return the engine's counters; None if it has none under vLLM's names.
 
         Raises EngineUnresponsive.
         """
-        status, body = await self._ask("GET", "/metrics")
+        status, body = await self._send("GET", "/metrics")
         if status == 404:
             return None
         if status != 200:
             raise EngineUnresponsive(f"/metrics answered {status}")
-        return read_vitals(body.decode(errors="replace"))
+        return read_health(body.decode(errors="replace"))
 
     async def kv_capacity_tokens(self) -> int | None:
         """Return how many tokens the engine's KV cache holds, or None where it does not say."""
         try:
-            status, body = await self._ask("GET", "/metrics")
+            status, body = await self._send("GET", "/metrics")
         except EngineUnresponsive:
             return None
         return read_kv_capacity(body.decode(errors="replace")) if status == 200 else None
@@ -222,7 +222,7 @@ class EngineProbe:
     async def generate(self, model: str, *, tokens_max: int) -> ProbeUsage:
         """Have a few tokens made and return what they used. Raises EngineUnresponsive."""
         body = {"prompt": PROBE_PROMPT, "max_tokens": tokens_max, "temperature": 0}
-        usage = (await self._try("/v1/completions", model, body, _Completion)).usage
+        usage = (await self._generate("/v1/completions", model, body, _Completion)).usage
         if usage.completion_tokens < 1:
             raise EngineUnresponsive("a test generation made no token")
         return ProbeUsage(usage.prompt_tokens, usage.completion_tokens)
@@ -230,13 +230,13 @@ class EngineProbe:
     async def exercise(self, exercise: Exercise) -> ProbeUsage:
         """Have one part of the engine at work, as a gateway would. Raises EngineUnresponsive."""
         request, name = exercise.request, exercise.name
-        status, answer = await self._ask("POST", request.path, b"".join(request.body))
+        status, answer = await self._send("POST", request.path, b"".join(request.body))
         if status != 200:
             raise EngineUnresponsive(f"a test of {name} was answered {status}")
         try:
-            request.reading.feed(answer)
-            request.reading.end()
-            tokens = request.reading.tokens
+            request.parser.feed(answer)
+            request.parser.finish()
+            tokens = request.parser.tokens
         except EngineError as error:
             raise EngineUnresponsive(f"a test of {name} was answered oddly: {error}") from error
         if tokens.output < 1:
@@ -246,7 +246,7 @@ class EngineProbe:
     async def embed(self, model: str) -> ProbeUsage:
         """Have a vector made and return what it used. Raises EngineUnresponsive."""
         body = {"input": PROBE_PROMPT, "encoding_format": "float"}
-        usage = (await self._try("/v1/embeddings", model, body, _Embeddings)).usage
+        usage = (await self._generate("/v1/embeddings", model, body, _Embeddings)).usage
         if usage.prompt_tokens < 1:
             raise EngineUnresponsive("a test embedding read no token")
         return ProbeUsage(usage.prompt_tokens, 0)
@@ -257,17 +257,17 @@ class EngineProbe:
         Raises EngineUnresponsive.
         """
         body = msgspec.json.encode({"model": model, **chat})
-        status, answer = await self._ask("POST", COUNT_PATH, body)
+        status, answer = await self._send("POST", COUNT_PATH, body)
         try:
             return read_count(answer) if status == 200 else None
         except InvalidEngineResponse as error:
             raise EngineUnresponsive(f"{COUNT_PATH} was answered oddly: {error}") from error
 
-    async def _try(
+    async def _generate(
         self, path: str, model: str, body: Mapping[str, object], kind: type[Answer]
     ) -> Answer:
         asked = msgspec.json.encode({"model": model, **body, "cache_salt": PROBE_SALT})
-        status, answer = await self._ask("POST", path, asked)
+        status, answer = await self._send("POST", path, asked)
         if status != 200:
             raise EngineUnresponsive(f"a test of {path} was answered {status}")
         try:
@@ -275,7 +275,7 @@ class EngineProbe:
         except NOT_JSON as error:
             raise EngineUnresponsive(f"a test of {path} was answered oddly: {error}") from error
 
-    async def _ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+    async def _send(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         headers = {} if body is None else {"content-type": "application/json"}
         try:
             async with self.session.request(
@@ -291,7 +291,7 @@ class EngineProbe:
             raise EngineUnresponsive(f"{method} {path}: {said}") from error
 
 
-def read_vitals(exposition: str) -> EngineHealth | None:
+def read_health(exposition: str) -> EngineHealth | None:
     """Read vLLM's metrics, summed over its engines and models; None if they are not there."""
     wanted = {
         "vllm:num_requests_running": 0.0,

@@ -81,17 +81,17 @@ class EngineRequest(msgspec.Struct, frozen=True):
 
 
 class EngineHttpRequest(msgspec.Struct, frozen=True):
-    """What is sent to one replica, its body in pieces, and how its answer is read; `streams` tells
-    how it comes."""
+    """What is sent to one replica, its body in pieces, and how its answer is read;
+    `is_streamed` tells how it comes."""
 
     path: str
     body: tuple[bytes, ...]
-    streams: bool
-    reading: ResponseParser
+    is_streamed: bool
+    parser: ResponseParser
 
 
 def write(
-    work: EngineRequest,
+    engine_request: EngineRequest,
     *,
     served_name: str,
     capabilities: Collection[str],
@@ -104,58 +104,60 @@ def write(
     if "cache_salt" in capabilities:
         ours["cache_salt"] = cache_salt
     echoed_id = request_id if "request_id" in capabilities else None
-    if work.operation == "embeddings":
+    if engine_request.operation == "embeddings":
         # A quarter of what the numbers take as text, and written in a tenth of the time.
         ours["encoding_format"] = "base64"
         if "priority" in capabilities:
-            ours["priority"] = _due_ms(work, request_id)
-        vectors = EmbeddingParser(work.prompts, echoed_id)
-        return _request(work, work.fields, ours, streams=False, reading=vectors)
-    fields = text_fields(work, text_guard)
-    ours |= {"max_tokens": work.output_tokens_max, "stream": True}
+            ours["priority"] = _due_ms(engine_request, request_id)
+        vectors = EmbeddingParser(engine_request.prompts, echoed_id)
+        return _request(
+            engine_request, engine_request.fields, ours, is_streamed=False, parser=vectors
+        )
+    fields = text_fields(engine_request, text_guard)
+    ours |= {"max_tokens": engine_request.output_tokens_max, "stream": True}
     ours["stream_options"] = _stream_options(capabilities)
-    if not work.is_streamed and "stream_interval" in capabilities:
+    if not engine_request.is_streamed and "stream_interval" in capabilities:
         ours["stream_interval"] = WHOLE_INTERVAL_TOKENS
-    if work.may_call_tools and "token_ids" in capabilities:
+    if engine_request.may_call_tools and "token_ids" in capabilities:
         # Without them nothing comes, not even usage, while a call is read that goes out in one.
         ours["return_token_ids"] = True
-    if work.answer_format is not None:
-        ours["response_format"] = _response_format(work.answer_format, capabilities)
+    if engine_request.answer_format is not None:
+        ours["response_format"] = _response_format(engine_request.answer_format, capabilities)
     reading = StreamParser(
-        choices=work.choices,
-        prompts=work.prompts,
-        may_call_tools=work.may_call_tools,
+        choices=engine_request.choices,
+        prompts=engine_request.prompts,
+        may_call_tools=engine_request.may_call_tools,
         request_id=echoed_id,
     )
-    return _request(work, fields, ours, streams=True, reading=reading)
+    return _request(engine_request, fields, ours, is_streamed=True, parser=reading)
 
 
-def _due_ms(work: EngineRequest, request_id: str) -> int:
+def _due_ms(engine_request: EngineRequest, request_id: str) -> int:
     """Return by when an engine should have read a request, in milliseconds since 1970: a batch is
     many sequences at once, and smaller requests that come after it go first, though not for ever.
     """
     arrived_ms = int(moment_of(request_id).timestamp() * 1_000)
-    return arrived_ms + sum(map(len, work.fields)) // BYTES_READ_PER_MS
+    return arrived_ms + sum(map(len, engine_request.fields)) // BYTES_READ_PER_MS
 
 
-def text_fields(work: EngineRequest, text_guard: TextGuard | None) -> tuple[bytes, ...]:
+def text_fields(engine_request: EngineRequest, text_guard: TextGuard | None) -> tuple[bytes, ...]:
     """Return the work's own fields as a replica takes them: a chat's text is marked, the prompt of
     completions is the client's own. Raises ControlToken."""
-    if work.operation != "chat":
-        return work.fields
-    return guarded(work.fields, work.tool_words, text_guard)
+    if engine_request.operation != "chat":
+        return engine_request.fields
+    return guarded(engine_request.fields, engine_request.tool_words, text_guard)
 
 
 def _request(
-    work: EngineRequest,
+    engine_request: EngineRequest,
     fields: tuple[bytes, ...],
     ours: dict[str, Any],
     *,
-    streams: bool,
-    reading: ResponseParser,
+    is_streamed: bool,
+    parser: ResponseParser,
 ) -> EngineHttpRequest:
     rest = b"," + _encode(ours)[1:]
-    return EngineHttpRequest(PATHS[work.operation], (*fields, rest), streams, reading)
+    return EngineHttpRequest(PATHS[engine_request.operation], (*fields, rest), is_streamed, parser)
 
 
 def _response_format(asked: AnswerFormat, capabilities: Collection[str]) -> Any:
@@ -202,21 +204,21 @@ _decode_prompt = msgspec.json.Decoder(_Prompt).decode
 
 
 def write_count(
-    work: EngineRequest, *, served_name: str, text_guard: TextGuard | None = NO_TOKENS
+    engine_request: EngineRequest, *, served_name: str, text_guard: TextGuard | None = NO_TOKENS
 ) -> TokenizeRequest:
     """Return the request for a replica that can count, about a chat. Raises ControlToken."""
     rest = b"," + _encode({"model": served_name})[1:]
-    return TokenizeRequest(TOKENIZE_PATH, (*text_fields(work, text_guard), rest))
+    return TokenizeRequest(TOKENIZE_PATH, (*text_fields(engine_request, text_guard), rest))
 
 
 def write_counts(
-    work: EngineRequest, *, served_name: str, text_guard: TextGuard | None = NO_TOKENS
+    engine_request: EngineRequest, *, served_name: str, text_guard: TextGuard | None = NO_TOKENS
 ) -> tuple[int, list[TokenizeRequest]]:
     """Return how many tokens the client counted itself, and the requests that count the rest: one
     for a chat or for each text of completions."""
-    if work.operation == "chat":
-        return 0, [write_count(work, served_name=served_name, text_guard=text_guard)]
-    prompt = _decode_prompt(b"".join((*work.fields, b"}"))).prompt
+    if engine_request.operation == "chat":
+        return 0, [write_count(engine_request, served_name=served_name, text_guard=text_guard)]
+    prompt = _decode_prompt(b"".join((*engine_request.fields, b"}"))).prompt
     prompts = prompt if isinstance(prompt, list) else [prompt]
     ids = [one for one in prompts if not isinstance(one, str)]
     known = sum(len(one) if isinstance(one, list) else 1 for one in ids)

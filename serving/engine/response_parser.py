@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from serving.contract.codec import NOT_JSON
-from serving.engine.errors import EngineError, InvalidEngineResponse, refusal_of
+from serving.engine.errors import EngineError, InvalidEngineResponse, rejection_of
 from serving.engine.events import EngineEvent, EngineUsage, TokenUsage, read_usage
 
 EVENT_BYTES_MAX = 8 * 1024 * 1024
@@ -75,7 +75,7 @@ GOES_ON = b',"finish_reason":null' + NO_TOKEN_IDS + b"}]"
 """How the choice of a chunk ends whose answer goes on: most do, and nothing else is wrong there."""
 CHOICE_END_BYTES = len(NO_TOKEN_IDS + b"}]")
 _TOKEN_IDS = b'token_ids":'
-_OWN_KEYS = re.compile(rb',"(?:(?:prompt_)?token_ids|prompt_text)":(?:null|\[[\d,]*\])')
+_ENGINE_FIELDS = re.compile(rb',"(?:(?:prompt_)?token_ids|prompt_text)":(?:null|\[[\d,]*\])')
 """Keys of vLLM's own that no client of ours asks for."""
 CALLS = b'"tool_calls":['
 CUT = b'"finish_reason":"length"'
@@ -106,7 +106,7 @@ class ResponseParser(Protocol):
         """Return the events that this completes. Raises InvalidEngineResponse or
         RequestRejected."""
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Hear that the answer is over. Raises InvalidEngineResponse when something is missing."""
 
 
@@ -193,13 +193,13 @@ class StreamParser:
             self.is_done = True
             return None
         if chunk.find(NO_CHOICES) < 0:
-            rest, usage = cut_usage(chunk) if chunk.find(b'"usage"') >= 0 else (chunk, None)
+            rest, usage = split_usage(chunk) if chunk.find(b'"usage"') >= 0 else (chunk, None)
             if rest.find(NO_CHOICES) < 0:  # as it may be written with blanks
-                return EngineEvent(without_own_keys(rest), usage) if rest else None
+                return EngineEvent(strip_engine_fields(rest), usage) if rest else None
         self._note_final(chunk)
         return None
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Raise InvalidEngineResponse unless the engine said that this was all."""
         if not self.is_done:
             raise InvalidEngineResponse("the stream ended early")
@@ -236,7 +236,7 @@ class _ReportedEvent(msgspec.Struct):
 _decode_reported = msgspec.json.Decoder(_ReportedEvent).decode
 
 
-def cut_usage(chunk: bytes) -> tuple[bytes, bytes | None]:
+def split_usage(chunk: bytes) -> tuple[bytes, bytes | None]:
     """Return the chunk without its usage, and the usage. Raises InvalidEngineResponse."""
     at = chunk.rfind(USAGE)
     if at >= 0:
@@ -249,10 +249,10 @@ def cut_usage(chunk: bytes) -> tuple[bytes, bytes | None]:
     return _rewrite(chunk)
 
 
-def without_own_keys(chunk: bytes) -> bytes:
+def strip_engine_fields(chunk: bytes) -> bytes:
     """Return the chunk without the keys that are vLLM's own."""
     chunk = chunk.replace(NO_TOKEN_IDS, b"")
-    return _OWN_KEYS.sub(b"", chunk) if chunk.find(_TOKEN_IDS) >= 0 else chunk
+    return _ENGINE_FIELDS.sub(b"", chunk) if chunk.find(_TOKEN_IDS) >= 0 else chunk
 
 
 def with_arguments(chunk: bytes) -> bytes:
@@ -296,5 +296,5 @@ def _reported_error(chunk: bytes) -> EngineError:
     except NOT_JSON:
         return InvalidEngineResponse("the engine reported an error")
     if error.code is not None and 400 <= error.code < 500:
-        return refusal_of(error.message)
+        return rejection_of(error.message)
     return InvalidEngineResponse("the engine reported an error")

@@ -12,7 +12,7 @@ from serving.contract.codec import NOT_JSON
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import FEATURES, NO_PREFIX_CACHE, STRUCTURAL_TAG
 from serving.contract.text_guard import TextGuard
-from serving.engine.adapter import EMBEDS, GIB, SPOKEN, LaunchSpec
+from serving.engine.adapter import EMBEDDING_CAPABILITIES, GENERATION_CAPABILITIES, GIB, LaunchSpec
 from serving.engine.tokenizer import declared_of, write_marked
 from serving.engine.weights import WeightsUnreadable, serving_of, weights_bytes
 
@@ -104,12 +104,22 @@ class VllmAdapter:
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
         """Return what vLLM does for every model of the task, and tools where a parser is chosen."""
         if deployment.task == "embed":
-            return (*EMBEDS, NO_PREFIX_CACHE, "dimensions", *declared_of(deployment.weights))
+            return (
+                *EMBEDDING_CAPABILITIES,
+                NO_PREFIX_CACHE,
+                "dimensions",
+                *declared_of(deployment.weights),
+            )
         has_tools = _has_tools(deployment)
         features = (name for name in FEATURES if has_tools or name != "tools")
-        return (*SPOKEN, STRUCTURAL_TAG, *features, *declared_of(deployment.weights))
+        return (
+            *GENERATION_CAPABILITIES,
+            STRUCTURAL_TAG,
+            *features,
+            *declared_of(deployment.weights),
+        )
 
-    def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...] | None:
+    def grammar_compiler(self, deployment: DeploymentRecord) -> tuple[str, ...] | None:
         """Return what compiles with vLLM's library and the deployment's tokenizer."""
         return ("serving.engine.grammar_compiler", deployment.weights)
 

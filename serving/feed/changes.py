@@ -12,7 +12,7 @@ from serving.contract.feed import FeedChange, FeedPage
 Kinds = Mapping[str, type[msgspec.Struct]]
 """The kinds a reader wants, each with its record type."""
 PART_CHANGES = 150
-"""What is decoded and taken in at once holds the loop for some 2 ms."""
+"""So many changes, decoded and applied at once, hold the loop for some 2 ms."""
 
 
 class RecordChange(msgspec.Struct, frozen=True, gc=False):
@@ -57,7 +57,7 @@ def parts(page: FeedPage, kinds: Kinds, *, begins: bool) -> Iterator[ChangeBatch
     """Validate a page part by part; `begins` where it is the first of its snapshot."""
     starts = range(0, max(len(page.changes), 1), PART_CHANGES)
     for start in starts:
-        yield sort_out(
+        yield validate(
             page.changes[start : start + PART_CHANGES],
             kinds,
             ChangeBatch(
@@ -70,7 +70,7 @@ def parts(page: FeedPage, kinds: Kinds, *, begins: bool) -> Iterator[ChangeBatch
         )
 
 
-def sort_out(changes: Sequence[FeedChange], kinds: Kinds, into: ChangeBatch) -> ChangeBatch:
+def validate(changes: Sequence[FeedChange], kinds: Kinds, into: ChangeBatch) -> ChangeBatch:
     """Validate each change by itself, so that a bad record spoils no neighbour."""
     updates: list[RecordChange] = []
     rejected: list[RejectedChange] = []

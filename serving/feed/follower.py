@@ -23,13 +23,13 @@ CONNECT_SECONDS = 2.0
 READ_SECONDS = 40.0
 """A feed waits up to 25 s for news; silence beyond this is a dead connection."""
 PAGE_CHANGES = 1_500
-"""Of a snapshot, what is asked for at once: less than 1 MB, which is parsed within 2 ms."""
+"""One page of a snapshot: less than 1 MB, which is parsed within 2 ms."""
 GONE = 410
 
 
 @dataclass(frozen=True, slots=True)
 class FeedPosition:
-    """How far a reader has come: to a version of a lineage, or, with a cursor, into a snapshot."""
+    """A reader's position: at a version of a lineage, or, with a cursor, into a snapshot."""
 
     version: int
     lineage: str
@@ -70,11 +70,11 @@ class FeedSource:
             total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS
         )
 
-    async def __call__(self, place: FeedPosition) -> bytes:
-        """Return the page after a place. Raises FeedUnavailable."""
-        asked = {"after": str(place.version), "lineage": place.lineage}
-        if place.cursor:
-            asked["cursor"] = place.cursor
+    async def __call__(self, position: FeedPosition) -> bytes:
+        """Return the page after a position. Raises FeedUnavailable."""
+        asked = {"after": str(position.version), "lineage": position.lineage}
+        if position.cursor:
+            asked["cursor"] = position.cursor
         try:
             async with self.session.get(
                 self.url,
@@ -98,34 +98,34 @@ class PagePrefetch:
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
-        self._place: FeedPosition | None = None
+        self._position: FeedPosition | None = None
         self._answer: asyncio.Task[bytes] | None = None
 
-    def ask(self, place: FeedPosition) -> None:
-        """Ask now for what comes after a place."""
-        self.forget()
-        self._place = place
-        self._answer = asyncio.get_running_loop().create_task(_call(self._fetch, place))
+    def start(self, position: FeedPosition) -> None:
+        """Ask now for the page after a position."""
+        self.cancel()
+        self._position = position
+        self._answer = asyncio.get_running_loop().create_task(_call(self._fetch, position))
         self._answer.add_done_callback(_look_at)
 
-    async def answer(self, place: FeedPosition) -> bytes:
-        """Return what comes after a place, asked for ahead or now. Raises FeedUnavailable."""
-        answer, was_for = self._answer, self._place
-        if answer is None or was_for != place:
-            self.forget()
-            return await self._fetch(place)
+    async def get(self, position: FeedPosition) -> bytes:
+        """Return the page after a position, asked for ahead or now. Raises FeedUnavailable."""
+        answer, was_for = self._answer, self._position
+        if answer is None or was_for != position:
+            self.cancel()
+            return await self._fetch(position)
         self._answer = None
         return await answer
 
-    def forget(self) -> None:
+    def cancel(self) -> None:
         """Nobody will ask any more."""
         if self._answer is not None:
             self._answer.cancel()
             self._answer = None
 
 
-async def _call(fetch: Fetch, place: FeedPosition) -> bytes:
-    return await fetch(place)
+async def _call(fetch: Fetch, position: FeedPosition) -> bytes:
+    return await fetch(position)
 
 
 def _look_at(answer: asyncio.Task[bytes]) -> None:
@@ -142,7 +142,7 @@ EMPTY_ANSWER_SECONDS = 0.5
 
 @dataclass(slots=True)
 class FollowerStats:
-    """What a metric should show of a follower."""
+    """Counts of a follower, for metrics."""
 
     failures: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
@@ -150,7 +150,7 @@ class FollowerStats:
 
 
 class FeedFollower:
-    """Follows one feed from a `place` on; one reader at a time.
+    """Follows one feed from a `position` on; one reader at a time.
 
     `contact_at` is the monotonic time of the last answer, None before the first.
     """
@@ -160,23 +160,23 @@ class FeedFollower:
         fetch: Fetch,
         kinds: Kinds,
         *,
-        place: FeedPosition = BEGINNING,
+        position: FeedPosition = BEGINNING,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.kinds = kinds
-        self.place = place
+        self.position = position
         self.contact_at: float | None = None
         self.counts = FollowerStats()
-        self._ahead = PagePrefetch(fetch)
+        self._prefetch = PagePrefetch(fetch)
         self._sleep = sleep
         self._clock = clock
         self._backoff = Backoff(BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, jitter)
 
     def start_over(self) -> None:
         """Ask for everything again, and leave aside what is being answered."""
-        self.place = FeedPosition(0, self.place.lineage)
+        self.position = FeedPosition(0, self.position.lineage)
 
     async def batches(self) -> AsyncIterator[ChangeBatch]:
         """Yield every batch of news, without end; trouble is logged, counted and waited out.
@@ -187,14 +187,14 @@ class FeedFollower:
             async for batch in self._batches():
                 yield batch
         finally:
-            self._ahead.forget()
+            self._prefetch.cancel()
 
     async def _batches(self) -> AsyncIterator[ChangeBatch]:
         failures_in_a_row = 0
         while True:
-            asked, asked_at = self.place, self._clock()
+            asked, asked_at = self.position, self._clock()
             try:
-                page = decode(await self._ahead.answer(asked), FeedPage)
+                page = decode(await self._prefetch.get(asked), FeedPage)
             except (FeedUnavailable, ContractError) as error:
                 if isinstance(error, SnapshotExpired):
                     self.start_over()
@@ -206,19 +206,19 @@ class FeedFollower:
             failures_in_a_row = 0
             self.contact_at = self._clock()
             if self._is_news(page, asked):
-                self._go_on_from(page)
+                self._advance_to(page)
                 if page.cursor:
-                    self._ahead.ask(self.place)
+                    self._prefetch.start(self.position)
                 await asyncio.sleep(0)
                 for batch in parts(page, self.kinds, begins=not asked.cursor):
-                    self._note(batch)
+                    self._count(batch)
                     yield batch
                     await asyncio.sleep(0)
             elif self.contact_at - asked_at < EMPTY_ANSWER_SECONDS:
                 await self._sleep(EMPTY_ANSWER_SECONDS)
 
     def _is_news(self, page: FeedPage, asked: FeedPosition) -> bool:
-        if self.place is not asked:
+        if self.position is not asked:
             return False
         is_of_another = page.version < asked.version or page.lineage != asked.lineage
         if asked.cursor and (is_of_another or not page.snapshot or page.version != asked.version):
@@ -226,16 +226,18 @@ class FeedFollower:
             return False
         if is_of_another and not page.snapshot:
             # The publisher went back in time (restored, or started anew): take everything again.
-            self.place = FeedPosition(0, page.lineage)
+            self.position = FeedPosition(0, page.lineage)
             return False
         return page.snapshot or page.version != asked.version or bool(page.changes)
 
-    def _go_on_from(self, page: FeedPage) -> None:
-        if self.place.lineage not in ("", page.lineage):
-            log.warning("feed_of_another_lineage", lineage=page.lineage, before=self.place.lineage)
-        self.place = FeedPosition(page.version, page.lineage, page.cursor)
+    def _advance_to(self, page: FeedPage) -> None:
+        if self.position.lineage not in ("", page.lineage):
+            log.warning(
+                "feed_of_another_lineage", lineage=page.lineage, before=self.position.lineage
+            )
+        self.position = FeedPosition(page.version, page.lineage, page.cursor)
 
-    def _note(self, batch: ChangeBatch) -> None:
+    def _count(self, batch: ChangeBatch) -> None:
         self.counts.unknown.update(batch.unknown_kinds)
         for bad in batch.rejected:
             self.counts.rejected[bad.kind] += 1

@@ -1,4 +1,5 @@
-"""What a feed last stated: a table of records for each kind, in which each is applied by itself."""
+"""The last statements of a feed: a table for each kind, to which each record is applied by
+itself."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
@@ -11,18 +12,19 @@ Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 class FeedTable(Protocol):
-    """Takes records in. A snapshot begins, takes or keeps some of them, and sweeps out all else."""
+    """Takes records in. A snapshot begins, puts or retains some of them, and removes the rest as
+    stale."""
 
-    def take(self, id_: str, record: Any) -> None:
+    def put(self, id_: str, record: Any) -> None:
         """Put a record in the place of the last one of this id; None removes it."""
 
-    def begin(self) -> None:
-        """From now on whatever is neither taken nor kept is to be swept out."""
+    def begin_snapshot(self) -> None:
+        """Begin a snapshot: what is neither put nor retained until `remove_stale` is stale."""
 
-    def keep(self, id_: str) -> None:
+    def retain(self, id_: str) -> None:
         """Leave the record of an id, where there is one, as it is."""
 
-    def sweep(self) -> Iterator[None]:
+    def remove_stale(self) -> Iterator[None]:
         """Remove the rest, pausing at each step."""
 
 
@@ -35,8 +37,8 @@ class RecordTable(Generic[Record]):
     ) -> None:
         self._known: dict[str, Record] = {}
         self._changed = changed
-        self._taken: set[str] = set()
-        self._is_taking_all = False
+        self._retained: set[str] = set()
+        self._is_in_snapshot = False
 
     def get(self, id_: str) -> Record | None:
         """Return the record of an id."""
@@ -46,31 +48,31 @@ class RecordTable(Generic[Record]):
         """Return every record, as a view of what is known at each moment."""
         return self._known.values()
 
-    def take(self, id_: str, record: Record | None) -> None:
+    def put(self, id_: str, record: Record | None) -> None:
         """Put a record in the place of the last one of this id; None removes it."""
         before = self._known.get(id_)
         if record is None:
             self._known.pop(id_, None)
         else:
             self._known[id_] = record
-            self.keep(id_)
+            self.retain(id_)
         self._changed(before, record)
 
-    def begin(self) -> None:
-        """From now on whatever is neither taken nor kept is to be swept out."""
-        self._taken, self._is_taking_all = set(), True
+    def begin_snapshot(self) -> None:
+        """Begin a snapshot: what is neither put nor retained until `remove_stale` is stale."""
+        self._retained, self._is_in_snapshot = set(), True
 
-    def keep(self, id_: str) -> None:
+    def retain(self, id_: str) -> None:
         """Leave the record of an id, where there is one, as it is."""
-        if self._is_taking_all:
-            self._taken.add(id_)
+        if self._is_in_snapshot:
+            self._retained.add(id_)
 
-    def sweep(self) -> Iterator[None]:
+    def remove_stale(self) -> Iterator[None]:
         """Remove the rest, pausing at each step."""
-        for id_ in self._known.keys() - self._taken:
-            self.take(id_, None)
+        for id_ in self._known.keys() - self._retained:
+            self.put(id_, None)
             yield
-        self._taken, self._is_taking_all = set(), False
+        self._retained, self._is_in_snapshot = set(), False
 
 
 class FeedMirror:
@@ -83,32 +85,32 @@ class FeedMirror:
 
     def apply(self, batch: ChangeBatch) -> None:
         """Take in a batch, keeping rejected ids as they were."""
-        for _ in self.applying(batch):
+        for _ in self.apply_in_steps(batch):
             pass
 
-    def applying(self, batch: ChangeBatch) -> Iterator[None]:
+    def apply_in_steps(self, batch: ChangeBatch) -> Iterator[None]:
         """Take in a batch; the end of a snapshot pauses at each step, since it looks at everything.
 
-        What a batch says is in force at once, also while more of its page is to come; the version
-        is reached with the last.
+        A batch is in force at once, also while more of its page is to come; the version is reached
+        with the last.
         """
         if batch.snapshot:
-            self._begin_or_keep(batch)
+            self._begin_or_retain(batch)
         for update in batch.updates:
             table = self._tables.get(update.kind)
             if table is not None:
-                table.take(update.id, update.record)
+                table.put(update.id, update.record)
         if not batch.is_last:
             return
         if batch.snapshot:
             for table in self._tables.values():
-                yield from table.sweep()
+                yield from table.remove_stale()
         self.version, self.lineage = batch.version, batch.lineage
 
-    def _begin_or_keep(self, batch: ChangeBatch) -> None:
+    def _begin_or_retain(self, batch: ChangeBatch) -> None:
         if batch.is_first:
             for table in self._tables.values():
-                table.begin()
+                table.begin_snapshot()
         for bad in batch.rejected:
             if bad.kind in self._tables:
-                self._tables[bad.kind].keep(bad.id)
+                self._tables[bad.kind].retain(bad.id)

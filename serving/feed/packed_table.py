@@ -2,9 +2,9 @@
 
 Keys are digests of one length. They are spread evenly, so their first bytes choose a block; they
 occur in no value, so an entry is found by searching its block for them. An entry is the key, the
-turn that it was last put or named in, the length of its value, and the value. A million entries
-make blocks of some 15; each is written anew when one of its entries changes, so that none has room
-to spare.
+generation that it was last put or retained in, the length of its value, and the value. A million
+entries make blocks of some 15; each is written anew when one of its entries changes, so that none
+has room to spare.
 """
 
 import secrets
@@ -19,19 +19,19 @@ import xxhash
 from serving.feed.mirror import Record
 
 BLOCKS = 1 << 16
-_TURN_AND_SIZE = Struct("<II")
+_GENERATION_AND_SIZE = Struct("<II")
 
 
 class PackedMap:
-    """Values by keys of `key_bytes`. In each turn some entries are put or named, the others are
-    stale: what is left of them when the turn is over, `stale` tells."""
+    """Values by keys of `key_bytes`. In each generation some entries are put or retained, the
+    others are stale: `stale` returns those that are left."""
 
     def __init__(self, key_bytes: int) -> None:
         self._key_bytes = key_bytes
-        self._head_bytes = key_bytes + _TURN_AND_SIZE.size
+        self._head_bytes = key_bytes + _GENERATION_AND_SIZE.size
         self._blocks = [b""] * BLOCKS
         self._count = self._fresh_count = 0
-        self._turn = 0
+        self._generation = 0
 
     def __len__(self) -> int:
         return self._count
@@ -46,7 +46,7 @@ class PackedMap:
         """Set the value of a key."""
         number = _number(key)
         block = self._blocks[number]
-        entry = key + _TURN_AND_SIZE.pack(self._turn, len(value)) + value
+        entry = key + _GENERATION_AND_SIZE.pack(self._generation, len(value)) + value
         at = block.find(key)
         if at < 0:
             self._blocks[number] = block + entry
@@ -65,13 +65,13 @@ class PackedMap:
             self._count_out(block, at)
             self._blocks[number] = block[:at] + block[self._end(block, at) :]
 
-    def begin_turn(self) -> None:
-        """From now on every entry is stale that is not put or named again."""
-        self._turn += 1
+    def begin_generation(self) -> None:
+        """Begin a generation: every entry is stale that is not put or retained from now on."""
+        self._generation += 1
         self._fresh_count = 0
 
-    def name(self, key: bytes) -> None:
-        """Keep an entry, where there is one, in this turn as it is."""
+    def retain(self, key: bytes) -> None:
+        """Keep an entry, where there is one, in this generation as it is."""
         value = self.get(key)
         if value is not None:
             self.put(key, value)
@@ -87,21 +87,21 @@ class PackedMap:
     def _stale_in(self, block: bytes) -> list[tuple[bytes, bytes]]:
         found, at = [], 0
         while at < len(block):
-            turn, _ = _TURN_AND_SIZE.unpack_from(block, at + self._key_bytes)
+            turn, _ = _GENERATION_AND_SIZE.unpack_from(block, at + self._key_bytes)
             start, end = at + self._head_bytes, self._end(block, at)
-            if turn != self._turn:
+            if turn != self._generation:
                 found.append((block[at : at + self._key_bytes], block[start:end]))
             at = end
         return found
 
     def _end(self, block: bytes, at: int) -> int:
-        _, size = _TURN_AND_SIZE.unpack_from(block, at + self._key_bytes)
+        _, size = _GENERATION_AND_SIZE.unpack_from(block, at + self._key_bytes)
         return at + self._head_bytes + int(size)
 
     def _count_out(self, block: bytes, at: int) -> None:
-        turn, _ = _TURN_AND_SIZE.unpack_from(block, at + self._key_bytes)
+        turn, _ = _GENERATION_AND_SIZE.unpack_from(block, at + self._key_bytes)
         self._count -= 1
-        self._fresh_count -= turn == self._turn
+        self._fresh_count -= turn == self._generation
 
 
 def _number(key: bytes) -> int:
@@ -109,11 +109,11 @@ def _number(key: bytes) -> int:
 
 
 _SEED = secrets.randbits(64)
-"""Of this process: nobody can choose ids that fall into one place."""
-PLACE_BYTES = 16
+"""This process has its own: nobody can choose ids that fall into one block."""
+ID_DIGEST_BYTES = 16
 
 
-def place_of(id_: str) -> bytes:
+def id_digest(id_: str) -> bytes:
     """Return the digest that stands for an id."""
     return xxhash.xxh3_128_digest(id_.encode(), seed=_SEED)
 
@@ -147,7 +147,7 @@ class PackedTable(Generic[Record]):
         self, of: type[Record], changing: Callable[[Record | None, Record | None], None]
     ) -> None:
         self._packing = RecordPacker(of)
-        self._map = PackedMap(PLACE_BYTES)
+        self._map = PackedMap(ID_DIGEST_BYTES)
         self._changing = changing
 
     def __len__(self) -> int:
@@ -155,12 +155,12 @@ class PackedTable(Generic[Record]):
 
     def get(self, id_: str) -> Record | None:
         """Return the record of an id."""
-        data = self._map.get(place_of(id_))
+        data = self._map.get(id_digest(id_))
         return None if data is None else self._packing.unpack(data)
 
-    def take(self, id_: str, record: Record | None) -> None:
+    def put(self, id_: str, record: Record | None) -> None:
         """Put a record in the place of the last one of this id; None removes it."""
-        place = place_of(id_)
+        place = id_digest(id_)
         before = self._map.get(place)
         self._changing(None if before is None else self._packing.unpack(before), record)
         if record is None:
@@ -168,15 +168,15 @@ class PackedTable(Generic[Record]):
         else:
             self._map.put(place, self._packing.pack(record))
 
-    def begin(self) -> None:
-        """From now on whatever is neither taken nor kept is to be swept out."""
-        self._map.begin_turn()
+    def begin_snapshot(self) -> None:
+        """Begin a snapshot: what is neither put nor retained until `remove_stale` is stale."""
+        self._map.begin_generation()
 
-    def keep(self, id_: str) -> None:
+    def retain(self, id_: str) -> None:
         """Leave the record of an id, where there is one, as it is."""
-        self._map.name(place_of(id_))
+        self._map.retain(id_digest(id_))
 
-    def sweep(self) -> Iterator[None]:
+    def remove_stale(self) -> Iterator[None]:
         """Remove the rest, pausing at each step."""
         for entries in self._map.stale():
             for place, data in entries:

@@ -24,7 +24,7 @@ import structlog
 
 from serving.contract import SCHEMA
 from serving.contract.feed import FeedChange
-from serving.feed.changes import PART_CHANGES, ChangeBatch, Kinds, sort_out
+from serving.feed.changes import PART_CHANGES, ChangeBatch, Kinds, validate
 from serving.feed.follower import BEGINNING, FeedPosition
 from serving.sqlite_files import is_damage, set_aside
 
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 BUSY_SECONDS = 5.0
 WAL_BYTES_KEPT = 64 * 2**20
-"""What is left of the log of a large snapshot once it is in the file."""
+"""The log of a large snapshot is cut to this once the snapshot is in the file."""
 TABLES = """
 CREATE TABLE IF NOT EXISTS records (
     kind TEXT, id TEXT, record BLOB NOT NULL, turn INTEGER NOT NULL, PRIMARY KEY (kind, id)
@@ -58,13 +58,14 @@ DELETED = b"null"
 
 
 class StateHeader(msgspec.Struct, frozen=True):
-    """The one row of `state`. Records of the last snapshot, or changed since, are of its `turn`."""
+    """The one row of `state`. Records of the last snapshot, or changed since, are of its
+    `generation`."""
 
     schema: int
     records: str
     version: int
     lineage: str
-    turn: int
+    generation: int
 
 
 class StateFile:
@@ -75,13 +76,13 @@ class StateFile:
     """
 
     def __init__(self, path: Path, kinds: Kinds) -> None:
-        self.place = BEGINNING
+        self.position = BEGINNING
         """From where the feed may be followed on, once everything was read."""
         self.name = path.name
         self._path = path
         self._kinds = kinds
         self._db: sqlite3.Connection | None = None
-        self._turn = self._committed_turn = 0
+        self._generation = self._committed_generation = 0
 
     def read(self) -> Iterator[ChangeBatch]:
         """Yield what was written last. Without a last batch the file is damaged, set aside, and
@@ -92,7 +93,7 @@ class StateFile:
                 yield from self._read(db, written)
         except (sqlite3.Error, OSError) as error:
             log.error("saved_state_unreadable", file=self.name, error=str(error))
-            self._mend(error)
+            self._recover(error)
 
     def write(self, batches: Sequence[ChangeBatch]) -> bool:
         """Write batches that follow each other, none but the last of them the last of its version;
@@ -106,7 +107,7 @@ class StateFile:
                 self._commit(db, batches[-1])
             return batches[-1].is_last
         except (sqlite3.Error, OSError) as error:
-            self._mend(error)
+            self._recover(error)
             raise
 
     def probe(self) -> None:
@@ -114,7 +115,7 @@ class StateFile:
         try:
             self._open().execute(f"PRAGMA user_version = {time.time_ns() % 2**31}")
         except (sqlite3.Error, OSError) as error:
-            self._mend(error)
+            self._recover(error)
             raise
 
     def close(self) -> None:
@@ -135,7 +136,9 @@ class StateFile:
             self._db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
             self._db.executescript(TABLES)
             written = _written(self._db)
-            self._turn = self._committed_turn = 0 if written is None else written.turn
+            self._generation = self._committed_generation = (
+                0 if written is None else written.generation
+            )
         return self._db
 
     def _read(self, db: sqlite3.Connection, written: StateHeader) -> Iterator[ChangeBatch]:
@@ -143,7 +146,7 @@ class StateFile:
         rows = db.execute(RECORDS)
         while found := rows.fetchmany(PART_CHANGES):
             changes = [FeedChange(0, kind, id_, msgspec.Raw(record)) for kind, id_, record in found]
-            batch = sort_out(
+            batch = validate(
                 changes, self._kinds, ChangeBatch(0, True, is_last=False, is_first=is_first)
             )
             yield batch
@@ -151,9 +154,9 @@ class StateFile:
         is_current = written.records == fingerprint(tuple(self._kinds.items()))
         if is_rejected or not is_current:
             log.error("saved_state_of_another_version", file=self.name, schema=written.schema)
-            self.place = FeedPosition(0, written.lineage)
+            self.position = FeedPosition(0, written.lineage)
         else:
-            self.place = FeedPosition(written.version, written.lineage)
+            self.position = FeedPosition(written.version, written.lineage)
         yield ChangeBatch(
             *(written.version, True),
             is_partial=is_rejected,
@@ -166,29 +169,31 @@ class StateFile:
             db.execute("ROLLBACK")  # of a snapshot that was begun anew
         if not db.in_transaction:
             db.execute("BEGIN IMMEDIATE")
-            self._turn = self._committed_turn + batch.snapshot
+            self._generation = self._committed_generation + batch.snapshot
 
     def _commit(self, db: sqlite3.Connection, batch: ChangeBatch) -> None:
         if batch.snapshot:
-            db.execute(DELETE_STALE, [self._turn])
+            db.execute(DELETE_STALE, [self._generation])
         known = fingerprint(tuple(self._kinds.items()))
-        db.execute(PUT_STATE, [SCHEMA, known, batch.version, batch.lineage, self._turn])
+        db.execute(PUT_STATE, [SCHEMA, known, batch.version, batch.lineage, self._generation])
         db.execute("COMMIT")
-        self._committed_turn = self._turn
+        self._committed_generation = self._generation
 
     def _put(self, db: sqlite3.Connection, batch: ChangeBatch) -> None:
         last = {(update.kind, update.id): bytes(update.raw) for update in batch.updates}
         gone = [key for key, record in last.items() if record == DELETED]
-        put = [(*key, record, self._turn) for key, record in last.items() if record != DELETED]
-        for rows in _portions(put):
+        put = [
+            (*key, record, self._generation) for key, record in last.items() if record != DELETED
+        ]
+        for rows in _pages(put):
             db.execute(PUT + ", ".join(["(?, ?, ?, ?)"] * len(rows)), list(chain(*rows)))
-        for keys in _portions(gone):
+        for keys in _pages(gone):
             db.execute(DELETE.format(_values(keys)), list(chain(*keys)))
         kept = [(bad.kind, bad.id) for bad in batch.rejected] if batch.snapshot else []
-        for keys in _portions(kept):
-            db.execute(KEEP.format(_values(keys)), [self._turn, *chain(*keys)])
+        for keys in _pages(kept):
+            db.execute(KEEP.format(_values(keys)), [self._generation, *chain(*keys)])
 
-    def _mend(self, error: Exception) -> None:
+    def _recover(self, error: Exception) -> None:
         """Go on with the state as it was last committed, or with a new file."""
         if self._db is not None and self._db.in_transaction:
             with contextlib.suppress(sqlite3.Error):
@@ -204,7 +209,7 @@ def _written(db: sqlite3.Connection) -> StateHeader | None:
     return None if found is None else StateHeader(*found)
 
 
-def _portions(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+def _pages(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
     """SQLite takes so many values in one statement, during which others may use the interpreter."""
     return (rows[start : start + PART_CHANGES] for start in range(0, len(rows), PART_CHANGES))
 
@@ -233,20 +238,20 @@ QUEUED_MAX = 8
 """Batches. While the disk takes them, whoever reads a snapshot goes no faster than it."""
 UNSAVED_MAX = 50
 """Batches kept to be written again, until their version is durable: 7,500 changes, or five pages.
-Of a longer snapshot not all is kept."""
+A longer snapshot is kept in part."""
 RETRY_SECONDS = 1.0
 
 
 class StateWriter:
     """Writes batches one after the other into a file, for ever.
 
-    What the disk does not take is tried again. Where that is no longer all that the file lacks, it
+    A write that the disk refuses is tried again. If the file lacks more than that by then, it
     stays as it is until the disk takes anything; then `on_lost` is called, and a snapshot awaited.
     """
 
     def __init__(self, file: StateFile, on_lost: Callable[[], None]) -> None:
         self.failures = 0
-        """How often the disk would not take the state, since it last did."""
+        """Writes that the disk refused since the last one that it took."""
         self.saved_version = 0
         self._file = file
         self._on_lost = on_lost
@@ -254,12 +259,12 @@ class StateWriter:
         self._queue: asyncio.Queue[ChangeBatch] = asyncio.Queue(QUEUED_MAX)
         self._unsaved: deque[ChangeBatch] = deque()
         self._written_count = 0
-        """How many of these are in the transaction under way."""
+        """The number of these in the transaction under way."""
         self._is_cut = False
         """Whether some of that transaction are not among them any more."""
         self._is_failing = self._is_behind = self._awaits_snapshot = False
 
-    async def keep(self, batch: ChangeBatch) -> None:
+    async def enqueue(self, batch: ChangeBatch) -> None:
         """Hand over a batch that is in force; wait for the disk only while it works."""
         if not self._is_failing:
             await self._queue.put(batch)
@@ -279,7 +284,7 @@ class StateWriter:
                 else:
                     self._add(await self._queue.get())
             except (sqlite3.Error, OSError) as error:
-                self._note(error)
+                self._note_failure(error)
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def close(self) -> None:
@@ -332,7 +337,7 @@ class StateWriter:
         self._is_failing = False
         return done
 
-    def _note(self, error: sqlite3.Error | OSError) -> None:
+    def _note_failure(self, error: sqlite3.Error | OSError) -> None:
         """Nothing is left of the transaction: all of it is to be written again, if it can be."""
         self.failures += 1
         log.error("state_not_saved", file=self._file.name, error=str(error))

@@ -13,7 +13,7 @@ from serving.feed.state_store import StateFile, StateWriter
 STALE_SECONDS = 15 * 60.0
 """Without contact for this long a gateway says it is not ready, and goes on serving."""
 TURN_SECONDS = 0.002
-"""What looks at everything lets the loop go after this long."""
+"""A step that reads every record lets the loop go after this long."""
 
 
 class FeedSubscription:
@@ -25,13 +25,13 @@ class FeedSubscription:
         kinds: Kinds,
         path: Path,
         mirror: FeedMirror,
-        applying: Callable[[ChangeBatch], Iterator[None]],
+        apply_in_steps: Callable[[ChangeBatch], Iterator[None]],
     ) -> None:
         self.mirror = mirror
         self.follower = FeedFollower(fetch, kinds)
         self._file = StateFile(path, kinds)
-        self.keeper = StateWriter(self._file, self.follower.start_over)
-        self._applying = applying
+        self.state_writer = StateWriter(self._file, self.follower.start_over)
+        self._apply_in_steps = apply_in_steps
         self.known = asyncio.Event()
         """Whether there is anything to go by: of this life or of an earlier one."""
         self._is_partial = False
@@ -52,25 +52,25 @@ class FeedSubscription:
     async def load(self) -> None:
         """Take in what was written last, and follow on from there."""
         for batch in self._file.read():
-            await self._take(batch)
+            await self._apply(batch)
             await asyncio.sleep(0)
-        self.follower.place = self._file.place
-        self.keeper.saved_version = self._file.place.version
+        self.follower.position = self._file.position
+        self.state_writer.saved_version = self._file.position.version
 
     async def follow(self) -> None:
         """Apply every batch of news, and hand it over to be kept, for ever."""
         async for batch in self.follower.batches():
-            await self._take(batch)
-            await self.keeper.keep(batch)
+            await self._apply(batch)
+            await self.state_writer.enqueue(batch)
 
     async def close(self) -> None:
         """Let others use the file."""
-        await self.keeper.close()
+        await self.state_writer.close()
 
-    async def _take(self, batch: ChangeBatch) -> None:
+    async def _apply(self, batch: ChangeBatch) -> None:
         await asyncio.sleep(0)  # to read the batch took a turn of its own
         began = time.monotonic()
-        for _ in self._applying(batch):
+        for _ in self._apply_in_steps(batch):
             if time.monotonic() - began > TURN_SECONDS:
                 await asyncio.sleep(0)
                 began = time.monotonic()

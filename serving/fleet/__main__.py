@@ -126,7 +126,7 @@ async def _until_stopped(
 
 async def _follow(fleet: FleetReconciler, follower: FeedFollower, grammars: GrammarService) -> None:
     async for batch in follower.batches():
-        fleet.accept(batch)
+        fleet.apply(batch)
         if batch.is_last:
             grammars.set_deployments(fleet.deployments())
 

@@ -43,17 +43,17 @@ class CounterSamples:
         self.arrived = asyncio.Event()
         self.dropped_count = 0
         self._unsent = {_key(sample): sample for sample in self._read()}
-        self._tell()
+        self._signal()
 
     def __len__(self) -> int:
         return len(self._unsent)
 
-    def take(self, replicas: Iterable[ManagedReplica]) -> None:
+    def sample(self, replicas: Iterable[ManagedReplica]) -> None:
         """Keep a sample of every replica whose engine counts."""
         now = datetime.now(UTC)
         self.add([sample_of(replica, now) for replica in replicas if replica.is_counted])
 
-    def take_last(self, replica: ManagedReplica) -> None:
+    def sample_last(self, replica: ManagedReplica) -> None:
         """Keep the last sample of a replica that is over."""
         if replica.is_counted:
             sample = sample_of(replica, datetime.now(UTC))
@@ -86,14 +86,14 @@ class CounterSamples:
         self.dropped_count += count
         log.error("engine_samples_dropped", count=count)
 
-    def _tell(self) -> None:
+    def _signal(self) -> None:
         if self._unsent:
             self.arrived.set()
         else:
             self.arrived.clear()
 
     def _save(self) -> None:
-        self._tell()
+        self._signal()
         self._disk.put(partial(self._write, list(self._unsent.values())))
 
     def _write(self, samples: list[EngineSample]) -> None:

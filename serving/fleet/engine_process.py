@@ -132,7 +132,7 @@ class ProcessGroup:
                 used += sum(map(int, stat[_CPU]))
         return used / _TICKS_PER_SECOND
 
-    def look(self) -> bool:
+    def refresh(self) -> bool:
         """Remember who is in the group; tell whether that has changed."""
         if not self._holds_pid:
             return False

@@ -41,7 +41,7 @@ _UNKNOWN = GrammarVerdict("unknown")
 class Loaded:
     """A judge's bench, and since when it is there."""
 
-    bench: OffloadPool
+    pool: OffloadPool
     since: float
 
 
@@ -75,7 +75,7 @@ class GrammarService:
         """Return what is known of an organization's schemas on a deployment's engine."""
         if deployment is None:
             return _UNKNOWN
-        judge = self._engines[deployment.engine].grammar_judge(deployment)
+        judge = self._engines[deployment.engine].grammar_compiler(deployment)
         if judge is None:
             return GrammarVerdict("unchecked")
         key = (question.organization_id, judge, _digest(question.schemas))
@@ -97,7 +97,7 @@ class GrammarService:
         """Have the judges of deployments loaded before anybody asks, as many as may be, and end
         those of none."""
         running = [one for one in deployments if one.replicas_min and one.task == "generate"]
-        found = (self._engines[one.engine].grammar_judge(one) for one in running)
+        found = (self._engines[one.engine].grammar_compiler(one) for one in running)
         wanted = {judge: None for judge in found if judge is not None}
         for judge in self._judges.keys() - wanted.keys():
             self._end(judge)
@@ -137,7 +137,7 @@ class GrammarService:
         loaded = self._judges.get(judge)
         if loaded is not None:
             self._judges.move_to_end(judge)
-            return loaded.bench
+            return loaded.pool
         if self._count() < self._judges_max or self._has_made_room():
             self._begin(judge)
         return None
@@ -181,7 +181,7 @@ class GrammarService:
         log.info("grammar_judge_ready", judge=judge)
 
     def _end(self, judge: Judge) -> None:
-        bench = self._judges.pop(judge).bench
+        bench = self._judges.pop(judge).pool
         ending = asyncio.get_running_loop().create_task(bench.close())
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)

@@ -39,7 +39,7 @@ class StartupLimiter:
         return self._free.locked()
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def permit(self) -> AsyncIterator[None]:
         """Wait for a turn, though not for ever, and have it until the block ends."""
         try:
             async with asyncio.timeout(self._wait_seconds_max):
@@ -63,32 +63,32 @@ class RestartBackoff:
     def __init__(self, *, first_seconds: float, max_seconds: float) -> None:
         self.first_seconds = first_seconds
         self.max_seconds = max_seconds
-        self.failures_in_a_row = 0
+        self.consecutive_failures = 0
         self._failed_at = 0.0
         self._restarts: deque[float] = deque(maxlen=STARTS_MAX)
 
-    def failed(self, now: float, *, was_steady: bool) -> None:
+    def record_failure(self, now: float, *, was_steady: bool) -> None:
         """Note a failure; a replica that had been ready for long forgives those before it."""
         if was_steady:
-            self.forgive()
-        self.failures_in_a_row += 1
+            self.reset()
+        self.consecutive_failures += 1
         self._failed_at = now
 
-    def started(self, now: float) -> None:
+    def record_start(self, now: float) -> None:
         """Note a start; only those after a failure count towards the cap."""
-        if self.failures_in_a_row:
+        if self.consecutive_failures:
             self._restarts.append(now)
 
-    def forgive(self) -> None:
+    def reset(self) -> None:
         """Forget the failures, as when the deployment was changed."""
-        self.failures_in_a_row = 0
+        self.consecutive_failures = 0
         self._restarts.clear()
 
     def pause_seconds(self, now: float) -> float:
         """Return how long to wait before the next start."""
-        if not self.failures_in_a_row:
+        if not self.consecutive_failures:
             return 0.0
-        doubled = self.first_seconds * 2 ** min(self.failures_in_a_row - 1, 20)
+        doubled = self.first_seconds * 2 ** min(self.consecutive_failures - 1, 20)
         pause = self._failed_at + min(self.max_seconds, doubled) - now
         if len(self._restarts) == STARTS_MAX:
             pause = max(pause, self._restarts[0] + WINDOW_SECONDS - now)

@@ -48,26 +48,26 @@ class ProgressMonitor:
         """Of processors, now and at the last progress."""
         self.token_at = now
 
-    def used(self, cpu_seconds: float) -> None:
+    def record_cpu(self, cpu_seconds: float) -> None:
         """Take in what the engine has used of processors so far."""
         self._cpu_seconds = cpu_seconds
 
-    def saw(self, vitals: EngineHealth, now: float) -> None:
+    def record_health(self, health: EngineHealth, now: float) -> None:
         """Take in the engine's counters."""
         self._answered_at = now
-        if self._last is None or _moved(self._last, vitals):
+        if self._last is None or _moved(self._last, health):
             self.token_at = now
             self._progressed(now)
-        elif vitals.is_idle:
+        elif health.is_idle:
             self._progressed(now)
-        self._last = vitals
+        self._last = health
 
-    def answered(self, now: float) -> None:
+    def record_response(self, now: float) -> None:
         """Take in an answer of an engine that shows no counters."""
         self._answered_at = now
         self._progressed(now)
 
-    def generated(self, now: float) -> None:
+    def record_token(self, now: float) -> None:
         """Take in that a test generation succeeded."""
         self._answered_at = self.token_at = now
         self._progressed(now)
@@ -77,7 +77,7 @@ class ProgressMonitor:
         has_work = self._last is not None and not self._last.is_idle
         return not has_work and now - self.token_at >= self.idle_probe_seconds
 
-    def trouble(self, now: float) -> str | None:
+    def problem(self, now: float) -> str | None:
         """Return what is wrong, None when nothing is."""
         is_working = self._works(self._cpu_seconds - self._cpu_seconds_then, now, self._progress_at)
         patience = WORKING_PATIENCE if is_working else 1
@@ -132,13 +132,13 @@ class ReplicaLifecycle:
 
     def __init__(self, replica: ManagedReplica) -> None:
         self.replica = replica
-        self.around = replica.around
-        self.timings = replica.around.timings
+        self.services = replica.services
+        self.timings = replica.services.timings
 
     async def run(self) -> None:
         """Live from wherever it stands to `stopped` or `failed`; cancelling leaves the engine."""
         try:
-            if await self._stays(self._become_ready()):
+            if await self._finishes(self._become_ready()):
                 await self._watch()
                 while not await self._drain():
                     await self._watch()
@@ -147,7 +147,7 @@ class ReplicaLifecycle:
             self.replica.was_stuck = failure.was_stuck
             await self._fail(str(failure))
 
-    async def _stays(self, work: Coroutine[None, None, None]) -> bool:
+    async def _finishes(self, work: Coroutine[None, None, None]) -> bool:
         """Do the work unless told to leave first; tell whether it was done."""
         task = asyncio.ensure_future(work)
         leaving = asyncio.ensure_future(self.replica.leaving.wait())
@@ -165,83 +165,83 @@ class ReplicaLifecycle:
         if self.replica.state == "pending":
             await self._pause()
             # What runs elsewhere takes nothing of this machine.
-            async with nullcontext() if self.replica.place else self._turn_to_load():
+            async with nullcontext() if self.replica.endpoint else self._loading_permit():
                 await self._start()
-                await self._load_and_prove()
+                await self._load_and_test()
         else:
-            await self._load_and_prove()
+            await self._load_and_test()
 
-    async def _load_and_prove(self) -> None:
+    async def _load_and_test(self) -> None:
         if self.replica.state == "loading":
             await self._load()
         if self.replica.state == "canary":
-            await self._prove()
+            await self._run_canaries()
 
-    def _turn_to_load(self) -> AbstractAsyncContextManager[None]:
-        loading = self.around.loading
+    def _loading_permit(self) -> AbstractAsyncContextManager[None]:
+        loading = self.services.loading
         if loading.is_full:
-            self.replica.now_is("pending", "waits for another engine to load")
-        return loading.turn()
+            self.replica.set_state("pending", "waits for another engine to load")
+        return loading.permit()
 
     async def _pause(self) -> None:
         if self.replica.pause_seconds:
-            self.replica.now_is("pending", f"starts again in {self.replica.pause_seconds:.0f} s")
+            self.replica.set_state("pending", f"starts again in {self.replica.pause_seconds:.0f} s")
             await asyncio.sleep(self.replica.pause_seconds)
 
     async def _start(self) -> None:
         self.replica.started_at = datetime.now(UTC)
         try:
-            if not self.replica.place:
+            if not self.replica.endpoint:
                 await self._launch()
         except (LaunchError, WeightsUnreadable) as error:
             raise ReplicaFailed(str(error)) from error
-        self.replica.now_is("loading", "starting")
+        self.replica.set_state("loading", "starting")
 
     async def _launch(self) -> None:
         """Start the engine; the intent is on disk before it, its pid as soon as the disk takes it
         after it: until then it would be found by its environment. Raises LaunchError."""
         replica = self.replica
         check_weights(replica.deployment.weights)
-        replica.port = self.around.choose_port()
+        replica.port = self.services.choose_port()
         replica.url = f"http://127.0.0.1:{replica.port}"
         launch = await asyncio.to_thread(
             replica.engine.launch, replica.deployment, port=replica.port
         )
         if launch is not None:
             replica.text_guard = launch.text_guard
-            if not await self.around.saved():
+            if not await self.services.saved():
                 raise LaunchError("the disk does not take the fleet's state")
             path = replica.log_file.path
             replica.group = launcher.start(launch, replica_id=replica.replica_id, log=path)
-            self.around.save()
+            self.services.save()
 
     async def _load(self) -> None:
         begun = time.monotonic()
         stage = "starting"
         while not await self._probe().is_up():
             seconds = time.monotonic() - begun
-            self._must_live()
+            self._raise_if_gone()
             if seconds >= self.timings.load_seconds:
                 raise ReplicaFailed(f"did not load within {seconds:.0f} s; last: {stage}")
             lines = self.replica.log_file.new_lines()
             stage = last_stage(lines, self.replica.engine.stage) or stage
-            self.replica.now_is("loading", f"{stage} ({seconds:.0f} s)")
+            self.replica.set_state("loading", f"{stage} ({seconds:.0f} s)")
             self._remember_members()
             await asyncio.sleep(min(0.5, self.timings.poll_seconds))
         self.replica.load_seconds = time.monotonic() - begun
-        self.replica.now_is("canary", "a first answer")
+        self.replica.set_state("canary", "a first answer")
 
-    async def _prove(self) -> None:
+    async def _run_canaries(self) -> None:
         """Have real work done before any customer's request comes here."""
         try:
-            await self._try_out(CANARY_TOKENS, self.timings.canary_seconds)
-            await self._exercise()
+            await self._generate(CANARY_TOKENS, self.timings.canary_seconds)
+            await self._supervise()
         except EngineUnresponsive as error:
-            self._must_live()
+            self._raise_if_gone()
             raise ReplicaFailed(f"canary: {error}") from error
         await self._measure_template()
         await self._read_kv_capacity()
-        self.replica.now_is("ready")
+        self.replica.set_state("ready")
 
     async def _measure_template(self) -> None:
         """Learn what its chat template adds to a prompt; of one that can't be asked, nothing is
@@ -266,61 +266,61 @@ class ReplicaLifecycle:
             idle_probe_seconds=self.timings.idle_probe_seconds,
             now=time.monotonic(),
         )
-        while not await self._leaves_within(self.timings.poll_seconds):
-            self._must_live()
+        while not await self._drains_within(self.timings.poll_seconds):
+            self._raise_if_gone()
             self._remember_members()
             self.replica.log_file.trim()
             await self._observe(pulse)
-            trouble = pulse.trouble(time.monotonic())
+            trouble = pulse.problem(time.monotonic())
             if trouble is not None:
                 raise ReplicaFailed(trouble, was_stuck=True)
             if pulse.wants_probe(time.monotonic()):
                 await self._test(pulse)
 
-    async def _exercise(self) -> None:
+    async def _supervise(self) -> None:
         """Put every part that requests may use to work once: some compile at their first use, and
         the engine stands meanwhile. What others run has served before, and may not know each field.
         Raises EngineUnresponsive."""
-        if self.replica.place:
+        if self.replica.endpoint:
             return
         deployment, probe = self.replica.deployment, self._probe(self.timings.canary_seconds)
         capabilities = self.replica.engine.capabilities(deployment)
         for exercise in exercises(capabilities, deployment.served_name):
-            self.replica.probed(await probe.exercise(exercise))
+            self.replica.record_probe(await probe.exercise(exercise))
 
     async def _observe(self, pulse: ProgressMonitor) -> None:
-        pulse.used(self._cpu_seconds)
+        pulse.record_cpu(self._cpu_seconds)
         try:
-            if await self._probe().says_dead():
+            if await self._probe().reports_dead():
                 raise ReplicaFailed("the engine reports that it is dead")
-            vitals = await self._probe().vitals()
+            vitals = await self._probe().health()
         except EngineUnresponsive as error:
             log.warning("replica_silent", replica_id=self.replica.replica_id, error=str(error))
             return
         if vitals is None:
-            pulse.answered(time.monotonic())
+            pulse.record_response(time.monotonic())
         else:
-            self.replica.saw(vitals)
-            pulse.saw(vitals, time.monotonic())
+            self.replica.record_health(vitals)
+            pulse.record_health(vitals, time.monotonic())
 
     async def _test(self, pulse: ProgressMonitor) -> None:
         """Give an idle replica some work: one that does none, for us or others, is stuck."""
         begun, used = time.monotonic(), self._cpu_seconds
         try:
-            await self._try_out(PROBE_TOKENS, self.timings.stuck_seconds)
+            await self._generate(PROBE_TOKENS, self.timings.stuck_seconds)
         except EngineUnresponsive as error:
-            self._must_live()
+            self._raise_if_gone()
             await self._observe(pulse)
             is_working = pulse.excuses(begun, self._cpu_seconds - used, time.monotonic())
             # Behind a burst of others' requests the probe may wait its turn for long.
             if pulse.token_at < begun and not is_working:
                 raise ReplicaFailed(f"idle probe: {error}", was_stuck=True) from error
         else:
-            pulse.generated(time.monotonic())
+            pulse.record_token(time.monotonic())
 
     async def _drain(self) -> bool:
         """Wait for running requests to finish, up to the limit; False when it is called back."""
-        self.replica.now_is("draining")
+        self.replica.set_state("draining")
         limit = time.monotonic() + self.timings.drain_seconds
         await asyncio.sleep(self.timings.drain_grace_seconds)
         while self.replica.is_leaving:
@@ -328,26 +328,26 @@ class ReplicaLifecycle:
             if is_done and self.replica.is_leaving:
                 return True
             await asyncio.sleep(min(0.5, self.timings.poll_seconds))
-        self.replica.now_is("ready")
+        self.replica.set_state("ready")
         return False
 
     async def _has_work(self) -> bool:
         if self._is_gone:
             return False
         try:
-            vitals = await self._probe().vitals()
+            vitals = await self._probe().health()
         except EngineUnresponsive:
             return True
         if vitals is None:
             return False
-        self.replica.saw(vitals)
+        self.replica.record_health(vitals)
         return not vitals.is_idle
 
     async def _stop(self) -> None:
         self.replica.is_ending = True
         group = self.replica.group
         if group is not None:
-            group.look()
+            group.refresh()
             group.terminate()
             limit = time.monotonic() + self.timings.term_seconds
             while time.monotonic() < limit:
@@ -363,18 +363,18 @@ class ReplicaLifecycle:
         log.error("replica_failed", replica_id=self.replica.replica_id, reason=reason)
         group = self.replica.group
         if group is not None:
-            group.look()
+            group.refresh()
             group.kill()
         self._end("failed", reason)
         await self._kill()
-        self.around.save()
+        self.services.save()
 
     async def _kill(self) -> None:
         """Kill the group, orphans included, and see it gone."""
         group = self.replica.group
         if group is None:
             return
-        group.look()
+        group.refresh()
         limit = time.monotonic() + KILL_SECONDS
         while group.survivors and time.monotonic() < limit:
             group.kill()
@@ -385,7 +385,7 @@ class ReplicaLifecycle:
 
     def _end(self, state: State, reason: str = "") -> None:
         self.replica.ended_at = time.monotonic()
-        self.replica.now_is(state, reason=reason)
+        self.replica.set_state(state, reason=reason)
 
     @property
     def _is_gone(self) -> bool:
@@ -395,29 +395,29 @@ class ReplicaLifecycle:
     def _cpu_seconds(self) -> float:
         return 0.0 if self.replica.group is None else self.replica.group.cpu_seconds
 
-    def _must_live(self) -> None:
+    def _raise_if_gone(self) -> None:
         if self._is_gone:
             said = self.replica.log_file.last_error()
             raise ReplicaFailed(f"the engine process ended: {said or 'no error in its log'}")
 
     def _remember_members(self) -> None:
-        if self.replica.group is not None and self.replica.group.look():
-            self.around.save()
+        if self.replica.group is not None and self.replica.group.refresh():
+            self.services.save()
 
     def _probe(self, timeout_seconds: float | None = None) -> EngineProbe:
         seconds = timeout_seconds or self.timings.answer_seconds
-        return EngineProbe(self.around.session, self.replica.url, timeout_seconds=seconds)
+        return EngineProbe(self.services.session, self.replica.url, timeout_seconds=seconds)
 
-    async def _try_out(self, tokens_max: int, timeout_seconds: float) -> None:
+    async def _generate(self, tokens_max: int, timeout_seconds: float) -> None:
         """Have the work done that the deployment is for. Raises EngineUnresponsive."""
         deployment, probe = self.replica.deployment, self._probe(timeout_seconds)
         if deployment.task == "embed":
             done = await probe.embed(deployment.served_name)
         else:
             done = await probe.generate(deployment.served_name, tokens_max=tokens_max)
-        self.replica.probed(done)
+        self.replica.record_probe(done)
 
-    async def _leaves_within(self, seconds: float) -> bool:
+    async def _drains_within(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
                 await self.replica.leaving.wait()

@@ -39,7 +39,7 @@ class FleetCollector(Collector):
         for name, help_text, counts in (
             ("restarts", "Replicas started after a failure", self.fleet.restart_counts),
             ("ejections", "Replicas ejected for no progress", self.fleet.ejection_counts),
-            ("wakes", "Deployments woken by demand", self.fleet.sleepers.wake_counts),
+            ("wakes", "Deployments woken by demand", self.fleet.scale_to_zero.wake_counts),
         ):
             yield _by_label(f"penstock_fleet_{name}", help_text, "deployment_id", counts)
         rejected = self.follower.counts.rejected
@@ -73,7 +73,7 @@ class FleetCollector(Collector):
         family = GaugeMetricFamily(
             "penstock_fleet_deployments", "How each stands", labels=("deployment_id", "standing")
         )
-        for deployment_id, standing in self.fleet.standings().items():
+        for deployment_id, standing in self.fleet.deployment_states().items():
             family.add_metric((deployment_id, standing), 1)
         return family
 

@@ -22,7 +22,7 @@ from serving.fleet.engine_counters import CounterSamples
 from serving.fleet.engine_process import LogFile
 from serving.fleet.launcher import RestartBackoff, StartupLimiter, free_port, loads_at_once
 from serving.fleet.lifecycle import ReplicaLifecycle
-from serving.fleet.replica import NO_STRAIN, FleetServices, ManagedReplica, StoredReplica
+from serving.fleet.replica import NO_LOAD, FleetServices, ManagedReplica, StoredReplica
 from serving.fleet.replica_feed import ReplicaFeed
 from serving.fleet.scale_to_zero import ScaleToZero
 from serving.fleet.state_store import FleetStore, StoredFleet
@@ -30,8 +30,8 @@ from serving.fleet.state_store import FleetStore, StoredFleet
 log = structlog.get_logger(__name__)
 
 
-def wanted_places(deployment: DeploymentRecord) -> Counter[str]:
-    """Return how many replicas are wanted at each place: an external URL, or here ("").
+def desired_endpoints(deployment: DeploymentRecord) -> Counter[str]:
+    """Return how many replicas are wanted at each endpoint: an external URL, or here ("").
 
     For now as many as `replicas_min`; 0 stops the deployment.
     """
@@ -51,7 +51,7 @@ def is_current(replica: ManagedReplica, deployment: DeploymentRecord, wanted: Co
         and mine.weights == deployment.weights
         and mine.slots == deployment.slots
         and mine.engine_arguments == deployment.engine_arguments
-        and (deployment.engine != "external" or replica.place in wanted)
+        and (deployment.engine != "external" or replica.endpoint in wanted)
     )
 
 
@@ -88,15 +88,15 @@ class FleetReconciler:
         self.restarts: dict[str, RestartBackoff] = {}
         self.restart_counts: Counter[str] = Counter()
         self.ejection_counts: Counter[str] = Counter()
-        self.sleepers = ScaleToZero(self.feed, engines)
+        self.scale_to_zero = ScaleToZero(self.feed, engines)
         self.is_informed = False
         self.is_closing = False
-        self._told = RecordTable[DeploymentRecord]()
-        self._mirror = FeedMirror({"deployment": self._told})
+        self._records = RecordTable[DeploymentRecord]()
+        self._mirror = FeedMirror({"deployment": self._records})
         self._deployments: dict[str, DeploymentRecord] = {}
-        self._lives: dict[str, asyncio.Task[None]] = {}
+        self._lifecycles: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
-        self._around = FleetServices(
+        self._services = FleetServices(
             config.timings,
             StartupLimiter(loads_at_once()),
             session,
@@ -111,11 +111,11 @@ class FleetReconciler:
         self.fleet_id = stored.fleet_id or f"fl_{new_id()}"
         self._deployments = {record.deployment_id: record for record in stored.deployments}
         self.is_informed = bool(stored.deployments)
-        self.sleepers.restore(stored.asleep, stored.load_seconds)
-        self.sleepers.forget_others(self._deployments)
+        self.scale_to_zero.restore(stored.asleep, stored.load_seconds)
+        self.scale_to_zero.forget_others(self._deployments)
         for entry in stored.replicas:
             self._adopt(entry)
-        self.sleepers.tell(self._deployments)
+        self.scale_to_zero.publish(self._deployments)
         self._save()
 
     def deployment(self, deployment_id: str) -> DeploymentRecord | None:
@@ -126,10 +126,12 @@ class FleetReconciler:
         """Return all deployments as control wants them now."""
         return self._deployments.values()
 
-    def standings(self) -> dict[str, Standing]:
+    def deployment_states(self) -> dict[str, Standing]:
         """Return how each deployment stands."""
         ready = self.ready_slots()
-        return {id_: self._standing(one, id_ in ready) for id_, one in self._deployments.items()}
+        return {
+            id_: self._deployment_state(one, id_ in ready) for id_, one in self._deployments.items()
+        }
 
     def ready_slots(self) -> dict[str, dict[str, int]]:
         """Return, by deployment, the slots of each replica that may be given work."""
@@ -148,23 +150,23 @@ class FleetReconciler:
         deployment = self._deployments.get(deployment_id)
         return 0.0 if deployment is None else deployment.reserved_share
 
-    def strains(self, replica_ids: Iterable[str]) -> dict[str, EngineLoad]:
+    def engine_loads(self, replica_ids: Iterable[str]) -> dict[str, EngineLoad]:
         """Return how full the engines of some replicas are, of those that are at all."""
-        found = {id_: self.replicas[id_].strain for id_ in replica_ids if id_ in self.replicas}
-        return {id_: strain for id_, strain in found.items() if strain != NO_STRAIN}
+        found = {id_: self.replicas[id_].engine_load for id_ in replica_ids if id_ in self.replicas}
+        return {id_: strain for id_, strain in found.items() if strain != NO_LOAD}
 
-    def accept(self, batch: ChangeBatch) -> None:
+    def apply(self, batch: ChangeBatch) -> None:
         """Take in news of deployments from control, and act on them once they are whole."""
         self._mirror.apply(batch)
         if not batch.is_last:
             return
         before = self._deployments
-        self._deployments = {each.deployment_id: each for each in self._told.all()}
+        self._deployments = {each.deployment_id: each for each in self._records.all()}
         self.is_informed = True
         for deployment_id, record in self._deployments.items():
             if before.get(deployment_id) != record and deployment_id in self.restarts:
-                self.restarts[deployment_id].forgive()
-        self.sleepers.forget_others(self._deployments)
+                self.restarts[deployment_id].reset()
+        self.scale_to_zero.forget_others(self._deployments)
         self._save()
         self._wake.set()
 
@@ -174,7 +176,11 @@ class FleetReconciler:
             return
         for deployment_id, demand in report.deployments.items():
             deployment = self._deployments.get(deployment_id)
-            if deployment is not None and demand.is_any and self.sleepers.note_demand(deployment):
+            if (
+                deployment is not None
+                and demand.is_any
+                and self.scale_to_zero.note_demand(deployment)
+            ):
                 self._wake_up(deployment)
 
     async def reconcile_forever(self) -> None:
@@ -197,10 +203,10 @@ class FleetReconciler:
         """Start what is missing, let go what is too much or out of date."""
         for deployment in self._deployments.values():
             self._reconcile(deployment)
-        self.sleepers.tell(self._deployments)
-        for replica in self._living():
+        self.scale_to_zero.publish(self._deployments)
+        for replica in self._live_replicas():
             if replica.deployment.deployment_id not in self._deployments:
-                replica.leave()
+                replica.drain()
 
     async def sample_forever(self) -> Never:
         """Take samples at each full minute (`sample_seconds`) of the wall clock."""
@@ -212,37 +218,37 @@ class FleetReconciler:
     def sample(self) -> None:
         """Keep a sample of what every living replica's engine counted, and go on from there."""
         self._save()
-        self.samples.take(self._living())
+        self.samples.sample(self._live_replicas())
 
     async def close(self) -> None:
         """Leave all replicas for adoption, or stop each in order if so configured."""
         self.is_closing = True
         if not self.config.keep_replicas:
-            for replica in self._living():
-                replica.leave()
-            await asyncio.gather(*self._lives.values(), return_exceptions=True)
-        for task in self._lives.values():
+            for replica in self._live_replicas():
+                replica.drain()
+            await asyncio.gather(*self._lifecycles.values(), return_exceptions=True)
+        for task in self._lifecycles.values():
             task.cancel()
-        await asyncio.gather(*self._lives.values(), return_exceptions=True)
+        await asyncio.gather(*self._lifecycles.values(), return_exceptions=True)
         self.sample()
 
     def _reconcile(self, deployment: DeploymentRecord) -> None:
-        own = self._own(deployment)
-        is_failing = self._restarts_of(deployment).failures_in_a_row > 0
-        if self.sleepers.review(deployment, own, is_failing=is_failing):
+        own = self._replicas_of(deployment)
+        is_failing = self._restarts_of(deployment).consecutive_failures > 0
+        if self.scale_to_zero.review(deployment, own, is_failing=is_failing):
             self._save()
-        is_asleep = self.sleepers.is_asleep(deployment)
-        wanted = Counter[str]() if is_asleep else wanted_places(deployment)
+        is_asleep = self.scale_to_zero.is_asleep(deployment)
+        wanted = Counter[str]() if is_asleep else desired_endpoints(deployment)
         staying = [r for r in own if not r.is_leaving]
         current = [r for r in staying if is_current(r, deployment, wanted)]
-        held = Counter(replica.place for replica in current)
+        held = Counter(replica.endpoint for replica in current)
         # One that wakes needs the memory of those that are ending.
         if current or not deployment.may_sleep or not any(r.is_stopping for r in own):
             for place in (wanted - held).elements():
                 self._start(deployment, place)
         for place, surplus in (held - wanted).items():
-            for replica in least_useful([r for r in current if r.place == place])[:surplus]:
-                replica.leave()
+            for replica in least_useful([r for r in current if r.endpoint == place])[:surplus]:
+                replica.drain()
         self._retire([r for r in staying if r not in current], current, wanted)
 
     def _retire(
@@ -252,44 +258,44 @@ class FleetReconciler:
         is_succeeded = sum(replica.state == "ready" for replica in current) >= wanted.total()
         for replica in outdated:
             if is_succeeded or replica.state != "ready":
-                replica.leave()
+                replica.drain()
 
     def _wake_up(self, deployment: DeploymentRecord) -> None:
         """Call back those that only drain; the rest is started."""
-        wanted = wanted_places(deployment)
-        for replica in self._own(deployment):
+        wanted = desired_endpoints(deployment)
+        for replica in self._replicas_of(deployment):
             if is_current(replica, deployment, wanted):
-                replica.stay()
+                replica.resume()
         self._save()
         self._wake.set()
 
-    def _start(self, deployment: DeploymentRecord, place: str) -> None:
+    def _start(self, deployment: DeploymentRecord, endpoint: str) -> None:
         now = time.monotonic()
         restarts = self._restarts_of(deployment)
         pause = restarts.pause_seconds(now)
-        if restarts.failures_in_a_row:
+        if restarts.consecutive_failures:
             self.restart_counts[deployment.deployment_id] += 1
-        restarts.started(now + pause)
-        self._add(self._replica(new_id(), deployment, place, pause_seconds=pause))
+        restarts.record_start(now + pause)
+        self._add(self._make_replica(new_id(), deployment, endpoint, pause_seconds=pause))
 
     def _add(self, replica: ManagedReplica) -> None:
         self.replicas[replica.replica_id] = replica
         self.feed.publish(replica.record)
         task = asyncio.get_running_loop().create_task(ReplicaLifecycle(replica).run())
-        self._lives[replica.replica_id] = task
-        task.add_done_callback(lambda done: self._life_is_over(replica, done))
+        self._lifecycles[replica.replica_id] = task
+        task.add_done_callback(lambda done: self._lifecycle_ended(replica, done))
 
-    def _life_is_over(self, replica: ManagedReplica, task: asyncio.Task[None]) -> None:
+    def _lifecycle_ended(self, replica: ManagedReplica, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("replica_life_broke", replica_id=replica.replica_id, exc_info=error)
             if replica.group is not None:
                 replica.group.kill()
             replica.ended_at = time.monotonic()
-            replica.now_is("failed", reason=f"the fleet's own fault: {type(error).__name__}")
+            replica.set_state("failed", reason=f"the fleet's own fault: {type(error).__name__}")
         self._wake.set()
 
     def _adopt(self, stored: StoredReplica) -> None:
-        replica = self._replica(stored.replica_id, stored.deployment, stored.url)
+        replica = self._make_replica(stored.replica_id, stored.deployment, stored.url)
         if replica.restore(stored) and not replica.is_over:
             log.info("replica_adopted", replica_id=replica.replica_id, state=replica.state)
             self._add(replica)
@@ -297,11 +303,11 @@ class FleetReconciler:
             log.warning("replica_cleared_up", replica_id=replica.replica_id)
             replica.group.kill()
 
-    def _replica(
+    def _make_replica(
         self,
         replica_id: str,
         deployment: DeploymentRecord,
-        place: str,
+        endpoint: str,
         *,
         pause_seconds: float = 0.0,
     ) -> ManagedReplica:
@@ -310,10 +316,10 @@ class FleetReconciler:
             deployment,
             self.engines[deployment.engine],
             LogFile(self.store.log_path(replica_id)),
-            self._around,
-            place=place,
+            self._services,
+            endpoint=endpoint,
             pause_seconds=pause_seconds,
-            load_seconds_before=self.sleepers.load_seconds.get(deployment.deployment_id),
+            load_seconds_before=self.scale_to_zero.load_seconds.get(deployment.deployment_id),
         )
 
     def _changed(self, replica: ManagedReplica) -> None:
@@ -324,7 +330,7 @@ class FleetReconciler:
             return
         self.feed.publish(record)
         if replica.is_over:
-            self.samples.take_last(replica)
+            self.samples.sample_last(replica)
         if replica.state == "failed":
             self._note_failure(replica)
         if replica.state == "ready":
@@ -335,13 +341,13 @@ class FleetReconciler:
     def _note_ready(self, replica: ManagedReplica) -> None:
         deployment = self._deployments.get(replica.deployment.deployment_id)
         if deployment is not None:
-            self.sleepers.note_ready(deployment, replica)
+            self.scale_to_zero.note_ready(deployment, replica)
 
     def _note_failure(self, replica: ManagedReplica) -> None:
         now = time.monotonic()
         steady = self.config.timings.steady_seconds
         was_steady = replica.ready_since is not None and now - replica.ready_since >= steady
-        self._restarts_of(replica.deployment).failed(now, was_steady=was_steady)
+        self._restarts_of(replica.deployment).record_failure(now, was_steady=was_steady)
         if replica.was_stuck:
             self.ejection_counts[replica.deployment.deployment_id] += 1
 
@@ -349,7 +355,9 @@ class FleetReconciler:
         """Drop ended replicas from the feed: the old ones, and all but the last few."""
         oldest = time.monotonic() - self.config.timings.ended_kept_seconds
         kept: Counter[str] = Counter()
-        for replica in sorted(self._ended(), key=lambda r: r.ended_at or 0.0, reverse=True):
+        for replica in sorted(
+            self._ended_replicas(), key=lambda r: r.ended_at or 0.0, reverse=True
+        ):
             kept[replica.deployment.deployment_id] += 1
             is_old = (replica.ended_at or 0.0) < oldest
             if is_old or kept[replica.deployment.deployment_id] > ENDED_KEPT_MAX:
@@ -357,29 +365,29 @@ class FleetReconciler:
 
     def _forget(self, replica: ManagedReplica) -> None:
         del self.replicas[replica.replica_id]
-        del self._lives[replica.replica_id]
+        del self._lifecycles[replica.replica_id]
         self.feed.remove(replica.replica_id)
         replica.log_file.remove()
 
-    def _standing(self, deployment: DeploymentRecord, is_ready: bool) -> Standing:
+    def _deployment_state(self, deployment: DeploymentRecord, is_ready: bool) -> Standing:
         if not deployment.replicas_min:
             return "stopped"
-        if self.sleepers.is_asleep(deployment):
+        if self.scale_to_zero.is_asleep(deployment):
             return "asleep"
         return "ready" if is_ready else "loading"
 
-    def _own(self, deployment: DeploymentRecord) -> list[ManagedReplica]:
+    def _replicas_of(self, deployment: DeploymentRecord) -> list[ManagedReplica]:
         id_ = deployment.deployment_id
-        return [one for one in self._living() if one.deployment.deployment_id == id_]
+        return [one for one in self._live_replicas() if one.deployment.deployment_id == id_]
 
-    def _living(self) -> list[ManagedReplica]:
+    def _live_replicas(self) -> list[ManagedReplica]:
         return [replica for replica in self.replicas.values() if not replica.is_over]
 
-    def _ended(self) -> list[ManagedReplica]:
+    def _ended_replicas(self) -> list[ManagedReplica]:
         return [
             replica
             for replica in self.replicas.values()
-            if replica.is_over and self._lives[replica.replica_id].done()
+            if replica.is_over and self._lifecycles[replica.replica_id].done()
         ]
 
     def _restarts_of(self, deployment: DeploymentRecord) -> RestartBackoff:
@@ -409,8 +417,8 @@ class FleetReconciler:
         return self.store.save(
             StoredFleet(
                 *(tuple(unfinished), deployments, self.fleet_id),
-                asleep=tuple(sorted(self.sleepers.sleep.asleep)),
-                load_seconds=self.sleepers.load_seconds,
+                asleep=tuple(sorted(self.scale_to_zero.idle_tracker.asleep)),
+                load_seconds=self.scale_to_zero.load_seconds,
             )
         )
 

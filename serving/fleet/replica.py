@@ -65,11 +65,11 @@ class CounterTotals(msgspec.Struct, frozen=True):
     busy_seconds: float = 0.0
     seen_at: At | None = None
 
-    def saw(self, vitals: EngineHealth, probes: CounterValues, at: datetime) -> "CounterTotals":
+    def updated(self, health: EngineHealth, probes: CounterValues, at: datetime) -> "CounterTotals":
         """Return the total brought up to the engine's figures at a moment."""
-        engine = counters_of(vitals)
+        engine = counters_of(health)
         grown = NOTHING if self.engine is None else engine.since(self.engine)
-        is_busy = not vitals.is_idle or grown != probes.since(self.probes)
+        is_busy = not health.is_idle or grown != probes.since(self.probes)
         seconds = (at - self.seen_at).total_seconds() if self.seen_at else 0.0
         return CounterTotals(
             total=self.total.plus(grown),
@@ -83,13 +83,13 @@ class CounterTotals(msgspec.Struct, frozen=True):
 UNSEEN = CounterTotals(engine=None)
 
 
-def counters_of(vitals: EngineHealth) -> CounterValues:
+def counters_of(health: EngineHealth) -> CounterValues:
     """Return what an engine shows of its work."""
     return CounterValues(
-        input_tokens=vitals.prompt_tokens,
-        output_tokens=vitals.generation_tokens,
-        cached_tokens=vitals.cached_tokens,
-        requests=vitals.requests,
+        input_tokens=health.prompt_tokens,
+        output_tokens=health.generation_tokens,
+        cached_tokens=health.cached_tokens,
+        requests=health.requests,
     )
 
 
@@ -100,7 +100,7 @@ def _each(
     return CounterValues(*(verb(*pair) for pair in pairs))
 
 
-NO_STRAIN = EngineLoad(0, 0.0)
+NO_LOAD = EngineLoad(0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +146,9 @@ class ManagedReplica:
         deployment: DeploymentRecord,
         engine: EngineAdapter,
         log_file: LogFile,
-        around: FleetServices,
+        services: FleetServices,
         *,
-        place: str = "",
+        endpoint: str = "",
         pause_seconds: float = 0.0,
         load_seconds_before: float | None = None,
     ) -> None:
@@ -156,9 +156,9 @@ class ManagedReplica:
         self.deployment = deployment
         self.engine = engine
         self.log_file = log_file
-        self.around = around
-        self.place = place
-        self.url = place or "http://127.0.0.1:0"
+        self.services = services
+        self.endpoint = endpoint
+        self.url = endpoint or "http://127.0.0.1:0"
         self.port = 0
         self.state: State = "pending"
         self.progress = ""
@@ -173,7 +173,7 @@ class ManagedReplica:
         self.ready_at: datetime | None = None
         self.ready_until: datetime | None = None
         self.load_seconds: float | None = None
-        self.vitals: EngineHealth | None = None
+        self.health: EngineHealth | None = None
         """As its engine last showed them."""
         self.template_tokens: int | None = None
         self.kv_capacity_tokens: int | None = None
@@ -181,10 +181,10 @@ class ManagedReplica:
         """What the deployment's last replica took until it was ready,"""
         self.took_seconds: float | None = None
         """and what this one did."""
-        self._loads_since: float | None = None
-        self.counted = UNSEEN if place else CounterTotals()
+        self._loading_since: float | None = None
+        self.counted = UNSEEN if endpoint else CounterTotals()
         self.probes = NOTHING
-        self.is_known = True
+        self.has_current_counters = True
         self.pause_seconds = pause_seconds
         self.leaving = asyncio.Event()
         self.is_ending = False
@@ -209,7 +209,7 @@ class ManagedReplica:
     @property
     def is_counted(self) -> bool:
         """Whether there is a count of its engine that is not behind what was told before."""
-        return self.is_known and self.state != "pending" and self.counted != UNSEEN
+        return self.has_current_counters and self.state != "pending" and self.counted != UNSEEN
 
     @property
     def record(self) -> ReplicaRecord:
@@ -234,12 +234,12 @@ class ManagedReplica:
         )
 
     @property
-    def strain(self) -> EngineLoad:
+    def engine_load(self) -> EngineLoad:
         """Return how full its engine is, coarsely; whoever waits for a grammar waits for no
         room."""
-        vitals = self.vitals
+        vitals = self.health
         if vitals is None:
-            return NO_STRAIN
+            return NO_LOAD
         waiting = max(0, vitals.waiting - vitals.deferred)
         return EngineLoad(waiting, min(1.0, max(0.0, round(vitals.cache_usage, 1))))
 
@@ -249,7 +249,7 @@ class ManagedReplica:
         return StoredReplica(
             replica_id=self.replica_id,
             deployment=self.deployment,
-            url=self.place,
+            url=self.endpoint,
             port=self.port,
             state=self.state,
             started_at=self.started_at,
@@ -275,8 +275,10 @@ class ManagedReplica:
         self.probes, self.text_guard = stored.probes, stored.text_guard
         self.template_tokens = stored.template_tokens
         self.kv_capacity_tokens = stored.kv_capacity_tokens
-        self.is_known = False  # until it is looked at: samples were told of later moments
-        if self.place:
+        self.has_current_counters = (
+            False  # until it is looked at: samples were told of later moments
+        )
+        if self.endpoint:
             return True
         if stored.leader is None:
             self.group = find_group(self.replica_id)
@@ -285,20 +287,20 @@ class ManagedReplica:
         if self.state == "pending":
             self.state = "loading"
         if self.state == "draining":
-            self.leave()
+            self.drain()
         return self.group is not None and self.group.is_alive
 
-    def saw(self, vitals: EngineHealth) -> None:
+    def record_health(self, health: EngineHealth) -> None:
         """Take in what the engine counted; all probes so far are part of it."""
-        self.vitals = vitals
-        self.counted = self.counted.saw(vitals, self.probes, datetime.now(UTC))
-        self.is_known = True
+        self.health = health
+        self.counted = self.counted.updated(health, self.probes, datetime.now(UTC))
+        self.has_current_counters = True
 
-    def probed(self, made: ProbeUsage) -> None:
+    def record_probe(self, made: ProbeUsage) -> None:
         """Take in a test generation, and have it remembered: nobody else can tell it apart."""
         self.probes = self.probes.plus_probe(made)
-        self.around.changed(self)
-        self.around.save()
+        self.services.changed(self)
+        self.services.save()
 
     def ready_seconds(self, at: datetime) -> int:
         """Return how long it was ready until `at`."""
@@ -306,16 +308,16 @@ class ManagedReplica:
             return 0
         return max(0, int((min(at, self.ready_until or at) - self.ready_at).total_seconds()))
 
-    def leave(self) -> None:
+    def drain(self) -> None:
         """Ask it to drain and stop; it does so at its next step."""
         self.leaving.set()
 
-    def stay(self) -> None:
+    def resume(self) -> None:
         """Ask it to be ready again, if it only drains."""
         if self.state in ("ready", "draining") and not self.is_ending:
             self.leaving.clear()
 
-    def now_is(self, state: State, progress: str = "", *, reason: str = "") -> None:
+    def set_state(self, state: State, progress: str = "", *, reason: str = "") -> None:
         """Take on a state and tell the fleet."""
         if state != self.state:
             log.info("replica_state", replica_id=self.replica_id, state=state, was=self.state)
@@ -323,14 +325,14 @@ class ManagedReplica:
         self.state = state
         self.progress = progress
         self.reason = reason
-        self.around.changed(self)
+        self.services.changed(self)
 
     def _note_readiness(self, state: State) -> None:
         if state == "loading":
-            self._loads_since = time.monotonic()
+            self._loading_since = time.monotonic()
         elif state == "ready":
-            if self.ready_at is None and self._loads_since is not None:
-                self.took_seconds = time.monotonic() - self._loads_since
+            if self.ready_at is None and self._loading_since is not None:
+                self.took_seconds = time.monotonic() - self._loading_since
             # One that is called back has been ready all the while: its seconds only grow.
             self.ready_at, self.ready_until = self.ready_at or datetime.now(UTC), None
         elif self.state == "ready":

@@ -25,7 +25,7 @@ class ReplicaFeed:
         self._records: dict[str, ReplicaRecord] = {}
         self._changes: deque[FeedChange] = deque(maxlen=CHANGES_KEPT)
         self._oldest_answerable = version
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def publish(self, record: ReplicaRecord) -> None:
         """Tell readers of a replica's new state; nothing happens if it is the old one."""
@@ -51,7 +51,7 @@ class ReplicaFeed:
         when there is none yet."""
         is_ours = lineage in (None, self.lineage)
         if is_ours and after == self.version:
-            news = self._news
+            news = self._changed
             try:
                 async with asyncio.timeout(wait_seconds):
                     await news.wait()
@@ -67,8 +67,8 @@ class ReplicaFeed:
             self._oldest_answerable = self._changes[0].version
         self.version += 1
         self._changes.append(FeedChange(self.version, "replica", replica_id, record))
-        self._news.set()
-        self._news = asyncio.Event()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def _snapshot(self) -> FeedPage:
         changes = tuple(

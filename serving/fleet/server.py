@@ -86,7 +86,7 @@ class FleetServer:
             return web.json_response({"error": refusal}, status=403)
         self.fleet.note_demand(report)
         reply = self.shares.report(report, self.fleet.ready_slots(), time.monotonic())
-        reply = msgspec.structs.replace(reply, strains=self.fleet.strains(reply.shares))
+        reply = msgspec.structs.replace(reply, strains=self.fleet.engine_loads(reply.shares))
         return web.Response(body=encode(reply), content_type="application/json")
 
     async def _grammars(self, request: web.Request) -> web.Response:

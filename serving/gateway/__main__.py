@@ -75,7 +75,7 @@ async def retire(gateway: Gateway, public: HttpServer, config: GatewayConfig) ->
     _, left = await asyncio.wait([closing], timeout=patience)
     if left:
         log.warning("requests_ended", in_flight=gateway.app.in_flight, after_seconds=patience)
-        gateway.lease_manager.end_waits()
+        gateway.lease_manager.stop_waiting()
         gateway.app.inference.stop_all()
     await closing
 

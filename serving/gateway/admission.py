@@ -17,11 +17,11 @@ from serving.gateway.dialects.base import InferenceRequest
 from serving.gateway.dialects.validation import invalid
 from serving.gateway.directory import Directory
 from serving.gateway.error_mapping import (
+    insufficient_quota,
+    leases_recalled,
     model_loading,
     model_unavailable,
     money_held,
-    money_recalled,
-    no_money,
     usage_unavailable,
 )
 from serving.gateway.errors import ServiceUnavailable
@@ -68,13 +68,13 @@ def blocks_of_prompt(
 
 
 def in_order(
-    candidates: Sequence[Place], inference: InferenceRequest, blocks: Blocks = ()
+    candidates: Sequence[Place], inference: InferenceRequest, prefix_blocks: Blocks = ()
 ) -> tuple[Place, ...]:
     """Return where a job goes, and then where it may go too. What a grammar is compiled for goes on
     only where the same engine has the same weights: that is where it is looked at."""
     if len(candidates) == 1:
         return (candidates[0],)
-    home = best(candidates, inference, blocks)
+    home = best(candidates, inference, prefix_blocks)
     others = [place for place in candidates if place is not home]
     if inference.engine_request.grammars is not None:
         others = [place for place in others if _compiles_alike(place[0], home[0])]
@@ -82,10 +82,10 @@ def in_order(
 
 
 def slot_of(
-    candidates: Sequence[Place], slot_request: SlotRequest, avoid: Collection[str] = ()
+    candidates: Sequence[Place], slot_request: SlotRequest, excluded: Collection[str] = ()
 ) -> Slot:
     """Return a slot where a job goes, or where it may go too if there is one there before."""
-    return candidates[0][1].slot(slot_request, avoid, [pool for _, pool in candidates[1:]])
+    return candidates[0][1].slot(slot_request, excluded, [pool for _, pool in candidates[1:]])
 
 
 def bound_of(candidates: Sequence[Place]) -> PromptBound:
@@ -108,7 +108,9 @@ def _compiles_alike(one: DeploymentRecord, other: DeploymentRecord) -> bool:
     return (one.engine, one.weights) == (other.engine, other.weights)
 
 
-def best(candidates: Sequence[Place], inference: InferenceRequest, blocks: Blocks = ()) -> Place:
+def best(
+    candidates: Sequence[Place], inference: InferenceRequest, prefix_blocks: Blocks = ()
+) -> Place:
     """Return where a job goes: of the deployments with room one's own before shared ones, and of
     several that which has the replica to take. Where none has room, the one with the shortest wait.
     """
@@ -121,7 +123,9 @@ def best(candidates: Sequence[Place], inference: InferenceRequest, blocks: Block
         return min(candidates, key=lambda place: (place[1].load, place[0].dedicated_to is None))
     among = [place for place in open_ if place[0].dedicated_to is not None] or open_
     replicas = chain.from_iterable(pool.replicas.values() for _, pool in among)
-    choice = choose(replicas, among[0][1].now, sequences=inference.sequences, blocks=blocks)
+    choice = choose(
+        replicas, among[0][1].now, sequences=inference.sequences, prefix_blocks=prefix_blocks
+    )
     if choice is None:
         raise RuntimeError("a pool has room, and none of its replicas")
     deployment_id = choice.replica.record.deployment_id
@@ -195,14 +199,14 @@ class AdmissionController:
                 is_wanted=is_wanted,
             )
         except BudgetExceeded as refused:
-            raise no_money(refused, cost_nanos=worst) from None
+            raise insufficient_quota(refused, cost_nanos=worst) from None
         except LeasesRecalled:
-            raise money_recalled() from None
+            raise leases_recalled() from None
         except MoneyHeld:
             raise money_held() from None
         except ReservationUnavailable:
             raise usage_unavailable() from None
-        if self._clock.is_yet_to_come(now):
+        if self._clock.is_in_future(now):
             reservation.void()
             raise usage_unavailable()
         rates = TokenWeights.of(schedule[0])
@@ -212,7 +216,7 @@ class AdmissionController:
             deployment,
             token_bytes=pool.queue.token_bytes,
             rates=rates,
-            blocks=blocks,
+            prefix_blocks=blocks,
         )
         return Admission(
             candidates, slot_request, schedule, reservation, input_tokens_max, principal.cache_salt
@@ -263,7 +267,7 @@ class AdmissionController:
         if not able:
             lacking = needs.keys() - ready[0][1].capabilities
             reason = next(reason for feature, reason in needs.items() if feature in lacking)
-            raise inference.dialect.refusal(RequestRejected(reason), inference)
+            raise inference.dialect.rejection(RequestRejected(reason), inference)
         # Nobody is woken, or waited for, where another is there.
         return [place for place in able if place[1].ready] or able
 
@@ -275,7 +279,7 @@ def slot_request_of(
     *,
     token_bytes: float,
     rates: TokenWeights = USUAL,
-    blocks: Blocks = (),
+    prefix_blocks: Blocks = (),
 ) -> SlotRequest:
     """Return what a job asks of the deployment's pool, where a token of a prompt has so many
     bytes."""
@@ -292,7 +296,7 @@ def slot_request_of(
         output_tokens_max=engine_request.output_tokens_max * engine_request.choices,
         rates=rates,
         seconds_max=deployment.timeouts.queue_seconds,
-        blocks=blocks,
+        prefix_blocks=prefix_blocks,
     )
 
 

@@ -55,7 +55,7 @@ class GatewayServices:
     journal: Journal
     metrics: GatewayMetrics
     retries: OrganizationRetryBudgets
-    lingering: DisconnectDrain
+    disconnect_drain: DisconnectDrain
     hedge: Hedge
 
 
@@ -136,7 +136,7 @@ class AttemptRunner:
             else:
                 # What broke replicas was served by another: it was their fault.
                 for attempt in self.attempts:
-                    if attempt.is_broken:
+                    if attempt.has_failed:
                         attempt.slot.confirm_replica_fault()
                 return
 
@@ -148,10 +148,10 @@ class AttemptRunner:
     def client_disconnected(self) -> None:
         """Stop the work, unless others want it or an engine has yet to say what it took."""
         execution = self._execution
-        if execution is not None and execution.copy.outlives(self.client_disconnected):
+        if execution is not None and execution.recording.outlives(self.client_disconnected):
             return
         is_unmeasured = self.relay is not None and not self.relay.has_usage
-        if is_unmeasured and self.services.lingering.enter(self.record.organization_id):
+        if is_unmeasured and self.services.disconnect_drain.enter(self.record.organization_id):
             self.cancel_scope.detach(LINGER_SECONDS)
         else:
             self.cancel_scope.client_gone()
@@ -205,9 +205,9 @@ class AttemptRunner:
             await self.services.hedge(self, slot)
             return
         self.attempt = ReplicaAttempt(self.context, slot)
-        await self.attempt.run(self.begin, self.measure)
+        await self.attempt.run(self.start, self.record_first_token)
 
-    def begin(self, attempt: "ReplicaAttempt") -> None:
+    def start(self, attempt: "ReplicaAttempt") -> None:
         """Hear that an attempt has its slot."""
         self.attempts.append(attempt)
         self._queue_seconds += attempt.queue_seconds
@@ -223,7 +223,7 @@ class AttemptRunner:
             self.record.event_id, self.lost_event, self.admission.reservation.parts
         )
 
-    def measure(self, attempt: "ReplicaAttempt") -> None:
+    def record_first_token(self, attempt: "ReplicaAttempt") -> None:
         """The engine begins: where it says how long the prompt is, no more is reserved than for
         that, nor charged. What several prompts take together is not known before their end, and an
         answer that is over already is settled at once."""
@@ -266,9 +266,9 @@ class ReplicaAttempt:
         """Of the replica, once there is one."""
         self.relay: Relay | None = None
         self.queue_seconds = 0.0
-        self.is_broken = False
+        self.has_failed = False
         """Whether the replica failed it."""
-        self.has_lost = False
+        self.lost_hedge = False
         """Whether another attempt at the same request goes on, and nobody wants this one."""
         self._context = context
 
@@ -322,7 +322,7 @@ class ReplicaAttempt:
                 slot.usage_known(NO_TOKENS)
                 raise
             except EngineError as error:
-                self.is_broken = True
+                self.has_failed = True
                 slot.usage_known(NO_TOKENS)
                 slot.replica_failed(is_at_fault=isinstance(error, ReplicaUnreachable))
                 raise
@@ -333,7 +333,7 @@ class ReplicaAttempt:
             slot.token_received()
 
     def _note_cancelled(self) -> None:
-        if self.has_lost:
+        if self.lost_hedge:
             self.slot.hedge_lost()
             return
         self.slot.usage_known(self.counted())
@@ -354,7 +354,7 @@ class ReplicaAttempt:
         )
         self.relay = self._new_relay(request, timeouts.gap_seconds)
         # What is not streamed sends its first byte at its end: only the total bounds it.
-        if request.streams:
+        if request.is_streamed:
             context.cancel_scope.set_deadline("first_byte", timeouts.first_byte_seconds)
         if context.trace is None:
             await self._call(request, timeouts.connect_seconds, context.traceparent, on_first_token)
@@ -387,8 +387,8 @@ class ReplicaAttempt:
     def _new_relay(self, request: EngineHttpRequest, gap_seconds: float) -> Relay:
         context = self._context
         return Relay(
-            request.reading,
-            context.inference.dialect.rendering(context.inference, context.response.request_id),
+            request.parser,
+            context.inference.dialect.renderer(context.inference, context.response.request_id),
             context.response,
             context.cancel_scope,
             holder=context.admission.slot_request,

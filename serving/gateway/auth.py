@@ -21,7 +21,13 @@ from serving.contract.records import (
     PreviousSecretRecord,
     ProjectRecord,
 )
-from serving.feed.packed_table import PLACE_BYTES, PackedMap, PackedTable, RecordPacker, place_of
+from serving.feed.packed_table import (
+    ID_DIGEST_BYTES,
+    PackedMap,
+    PackedTable,
+    RecordPacker,
+    id_digest,
+)
 from serving.gateway.errors import (
     Forbidden,
     OrganizationSuspended,
@@ -41,7 +47,7 @@ class ApiKeyTable:
     def __init__(self, changing: Callable[[str], None]) -> None:
         self._packing = RecordPacker(ApiKeyRecord, "digest", "old_secrets")
         self._keys = PackedMap(DIGEST_BYTES)
-        self._digests = PackedMap(PLACE_BYTES)
+        self._digests = PackedMap(ID_DIGEST_BYTES)
         """By the places of the keys' ids: of each key's secret, then of its old ones."""
         self._changing = changing
 
@@ -55,9 +61,9 @@ class ApiKeyTable:
             return None
         return self._packing.unpack(data, digest=digest, old_secrets=UNSET)
 
-    def take(self, id_: str, record: ApiKeyRecord | None) -> None:
+    def put(self, id_: str, record: ApiKeyRecord | None) -> None:
         """Put a key in the place of the last one of this id; None removes it."""
-        place = place_of(id_)
+        place = id_digest(id_)
         opened = [] if record is None else _opened_by(record)
         digests = b"".join([digest for digest, _ in opened])
         before = self._digests.get(place) or b""
@@ -69,21 +75,21 @@ class ApiKeyTable:
         if opened:
             self._digests.put(place, digests)
 
-    def begin(self) -> None:
-        """From now on whatever is neither taken nor kept is to be swept out."""
-        self._keys.begin_turn()
-        self._digests.begin_turn()
+    def begin_snapshot(self) -> None:
+        """Begin a snapshot: what is neither put nor retained until `remove_stale` is stale."""
+        self._keys.begin_generation()
+        self._digests.begin_generation()
 
-    def keep(self, id_: str) -> None:
+    def retain(self, id_: str) -> None:
         """Leave the key of an id, where there is one, as it is."""
-        place = place_of(id_)
+        place = id_digest(id_)
         digests = self._digests.get(place)
         if digests is not None:
-            self._digests.name(place)
+            self._digests.retain(place)
             for digest in _each(digests):
-                self._keys.name(digest)
+                self._keys.retain(digest)
 
-    def sweep(self) -> Iterator[None]:
+    def remove_stale(self) -> Iterator[None]:
         """Remove the rest, pausing at each step."""
         for entries in self._digests.stale():
             for place, digests in entries:
@@ -95,7 +101,7 @@ class ApiKeyTable:
         for digest in _each(digests):
             self._changing(digest.hex())
             holder = self.find(digest.hex())
-            if holder is not None and place_of(holder.key_id) == place:
+            if holder is not None and id_digest(holder.key_id) == place:
                 self._keys.pop(digest)
         self._digests.pop(place)
 

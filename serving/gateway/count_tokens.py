@@ -124,7 +124,7 @@ class TokenCounter:
                 raise ClientDisconnected from None
             raise DeadlineExceeded("The model took too long to count.", code="timeout") from None
         except RequestRejected as refused:
-            raise dialect.refusal(refused, inference) from None
+            raise dialect.rejection(refused, inference) from None
         except PoolError as full:
             raise no_slot(full) from None
         except EngineError:

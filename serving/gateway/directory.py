@@ -175,7 +175,7 @@ class DeploymentTable:
         self._make_pool = make_pool
         self._deployments_of: dict[str, list[DeploymentRecord]] = {}
         self._replicas_of: dict[str, dict[str, ReplicaRecord]] = {}
-        self._touched: dict[str, str] = {}
+        self._changed: dict[str, str] = {}
         """Deployments whose replicas changed since their pools heard of it, and their fleets."""
 
     def replicas_of_fleet(self, fleet_id: str) -> RecordTable[ReplicaRecord]:
@@ -220,12 +220,12 @@ class DeploymentTable:
                 for pools in self.pools_of.values():
                     pools.pop(deployment_id, None)
 
-    def tell_pools(self) -> None:
+    def update_pools(self) -> None:
         """Bring pools to what is known of their replicas."""
-        for deployment_id, fleet_id in self._touched.items():
+        for deployment_id, fleet_id in self._changed.items():
             self._add_pool(deployment_id, fleet_id)
             self.pools[deployment_id].set_replicas(self._replicas_of.get(deployment_id, {}))
-        self._touched.clear()
+        self._changed.clear()
 
     def _add_pool(self, deployment_id: str, fleet_id: str) -> None:
         if deployment_id not in self.pools:
@@ -257,10 +257,10 @@ class DeploymentTable:
             del replicas[before.replica_id]
             if not replicas:
                 del self._replicas_of[before.deployment_id]
-            self._touched[before.deployment_id] = fleet_id
+            self._changed[before.deployment_id] = fleet_id
         if after is not None:
             self._replicas_of.setdefault(after.deployment_id, {})[after.replica_id] = after
-            self._touched[after.deployment_id] = fleet_id
+            self._changed[after.deployment_id] = fleet_id
 
 
 def _pool(deployment_id: str, fleet_id: str) -> Pool:
@@ -280,31 +280,31 @@ class Directory:
         self._fleet_sizes = RecordTable[GatewayCountRecord]()
         self._limit_tiers = RecordTable[UsageTierRecord]()
         self.authenticator = Authenticator(salt_secret, key_peppers)
-        self._offers = ModelCatalog()
-        self._running = DeploymentTable(make_pool)
+        self._catalog = ModelCatalog()
+        self._deployments = DeploymentTable(make_pool)
         self._prices = PriceList()
         self.mirror = FeedMirror(
             {
                 "organization": self.authenticator.organizations,
                 "project": self.authenticator.projects,
                 "api_key": self.authenticator.keys,
-                "model": self._offers.models,
-                "deployment": self._running.deployments,
+                "model": self._catalog.models,
+                "deployment": self._deployments.deployments,
                 "price": RecordTable[PriceRecord](self._prices.replace),
                 "contract_price": RecordTable[ContractPriceRecord](self._prices.replace),
                 "fleet_size": self._fleet_sizes,
                 "limit_tier": self._limit_tiers,
             }
         )
-        self.pools = self._running.pools
+        self.pools = self._deployments.pools
         # What is asked is answered by the part that knows.
         self.principal = self.authenticator.find
         self.is_allowed_somewhere = self.authenticator.is_allowed_somewhere
-        self.model = self._offers.find
-        self.models = self._offers.granted
-        self.deployments = self._running.deployments_of
-        self.runs = self._running.runs
-        self.drop_unused_pools = self._running.drop_unused_pools
+        self.model = self._catalog.find
+        self.models = self._catalog.granted
+        self.deployments = self._deployments.deployments_of
+        self.runs = self._deployments.runs
+        self.drop_unused_pools = self._deployments.drop_unused_pools
         self.limit_tier = self._limit_tiers.get
         self.schedule = self._prices.schedule
 
@@ -324,12 +324,12 @@ class Directory:
     @property
     def request_tokens_max(self) -> int:
         """Of all models: what bounds a body before it is known which model it names."""
-        return self._offers.request_tokens_max
+        return self._catalog.request_tokens_max
 
     @property
     def longest_seconds(self) -> float:
         """How long the longest request may last, on any deployment."""
-        return self._running.longest_seconds
+        return self._deployments.longest_seconds
 
     def live_gateway_count(self) -> int:
         """Return how many gateways there are, this one too, as control knows."""
@@ -338,25 +338,25 @@ class Directory:
 
     def apply(self, batch: ChangeBatch) -> None:
         """Take in a batch of control's feed."""
-        for _ in self.applying(batch):
+        for _ in self.apply_in_steps(batch):
             pass
 
-    def applying(self, batch: ChangeBatch) -> Iterator[None]:
+    def apply_in_steps(self, batch: ChangeBatch) -> Iterator[None]:
         """Take in a batch of control's feed, pausing where it looks at everything."""
-        yield from self.mirror.applying(batch)
+        yield from self.mirror.apply_in_steps(batch)
         if batch.is_last:
             self.authenticator.is_complete = not batch.is_partial
             self.authenticator.is_open = True
 
     def add_fleet(self, fleet_id: str) -> FeedMirror:
         """Return the mirror of one more fleet's feed."""
-        return FeedMirror({"replica": self._running.replicas_of_fleet(fleet_id)})
+        return FeedMirror({"replica": self._deployments.replicas_of_fleet(fleet_id)})
 
     def pools_of(self, fleet_id: str) -> Mapping[str, Pool]:
         """Return the pools of a fleet's deployments."""
-        return self._running.pools_of.get(fleet_id, {})
+        return self._deployments.pools_of.get(fleet_id, {})
 
-    def applying_replicas(self, mirror: FeedMirror, batch: ChangeBatch) -> Iterator[None]:
+    def apply_replicas_in_steps(self, mirror: FeedMirror, batch: ChangeBatch) -> Iterator[None]:
         """Take in a batch of a fleet's feed, pausing where it looks at everything."""
-        yield from mirror.applying(batch)
-        self._running.tell_pools()
+        yield from mirror.apply_in_steps(batch)
+        self._deployments.update_pools()

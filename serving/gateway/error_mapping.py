@@ -39,10 +39,10 @@ def no_slot(full: slot_request.PoolError) -> ApiError:
         return _quarantined(full.seconds)
     if isinstance(full, slot_request.TenantQueueFull):
         return TooManyQueuedRequests(_seconds(full))
-    return busy(_seconds(full) if isinstance(full, slot_request.PoolOverloaded) else 1)
+    return queue_full(_seconds(full) if isinstance(full, slot_request.PoolOverloaded) else 1)
 
 
-def busy(retry_after_seconds: int = 1) -> ApiError:
+def queue_full(retry_after_seconds: int = 1) -> ApiError:
     """Return the error for a model that has more to do than it can."""
     message = "The model is busy. Please try again."
     return ServiceUnavailable(
@@ -75,7 +75,7 @@ _OF_WHOM: dict[BudgetKind, str] = {
 _EVERY: dict[Period, str] = {"month": "monthly", "week": "weekly", "day": "daily"}
 
 
-def no_money(refused: BudgetExceeded, *, cost_nanos: int) -> InsufficientQuota:
+def insufficient_quota(refused: BudgetExceeded, *, cost_nanos: int) -> InsufficientQuota:
     """Return the error for a budget that doesn't cover a request: which, of how much, what is left
     of it, and when it renews. It is called used up only where nothing is left."""
     kind = kind_of(refused.budget_id) or "balance"
@@ -115,7 +115,7 @@ def usage_unavailable() -> ServiceUnavailable:
     return ServiceUnavailable("Usage cannot be recorded at the moment.", code="usage_unavailable")
 
 
-def money_recalled() -> ServiceUnavailable:
+def leases_recalled() -> ServiceUnavailable:
     """Return the error for money that other gateways are giving back: a retry finds it."""
     return ServiceUnavailable(
         "Your budget is in use elsewhere. Please retry.", code="usage_unavailable"
@@ -227,10 +227,10 @@ def raise_api_error(error: Exception, inference: InferenceRequest) -> None:
             message = "The model took too long to answer."
             raise DeadlineExceeded(message, code="timeout") from None
         case RequestRejected():
-            raise inference.dialect.refusal(error, inference) from None
+            raise inference.dialect.rejection(error, inference) from None
         case PoolError():
             raise no_slot(error) from None
         case ReplicaOverloaded():
-            raise busy() from None
+            raise queue_full() from None
         case _:
             raise engine_failed() from None

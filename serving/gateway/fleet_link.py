@@ -49,21 +49,21 @@ class FleetLink:
             REPLICA_KINDS,
             folder / _state_name(fleet_id),
             mirror,
-            lambda batch: directory.applying_replicas(mirror, batch),
+            lambda batch: directory.apply_replicas_in_steps(mirror, batch),
         )
 
     def background(self) -> dict[str, Coroutine[None, None, None]]:
         """Return what runs beside the requests, by name."""
         return {
             f"replica feed {self.fleet_id}": self.replica_feed.follow(),
-            f"replica state {self.fleet_id}": self.replica_feed.keeper.run(),
+            f"replica state {self.fleet_id}": self.replica_feed.state_writer.run(),
             f"slot shares {self.fleet_id}": self.demand.run(),
         }
 
     async def leave(self) -> None:
         """Give back what the fleet granted, if it granted anything."""
-        if self.shares.is_told:
-            await self.demand.leave()
+        if self.shares.has_reply:
+            await self.demand.send_leaving()
 
 
 def _state_name(fleet_id: str) -> str:

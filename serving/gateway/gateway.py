@@ -56,7 +56,7 @@ from serving.usage.journal import JOURNAL, Journal
 from serving.usage.journal_writer import JournalUnavailable
 from serving.usage.lease_sync import LeaseReturnQueue, LeaseSync, exchange_leases
 from serving.usage.leases import BillingUnreachable, LeaseManager
-from serving.usage.orphaned_journals import OrphanedJournals, leave_credential
+from serving.usage.orphaned_journals import OrphanedJournals, save_credential
 from serving.usage.shipper import ShipmentFailed, UsageShipper, ship_batch
 
 log = structlog.get_logger(__name__)
@@ -101,7 +101,7 @@ class Gateway:
             config.salt_secret, config.key_peppers, make_pool=self._make_pool
         )
         self.journal = Journal(config.directory / JOURNAL, now=clock.time)
-        leave_credential(config.directory, config.credential)
+        save_credential(config.directory, config.credential)
         self.fleets = {
             fleet_id: FleetLink(
                 fleet_id,
@@ -116,7 +116,7 @@ class Gateway:
             for fleet_id, url in config.fleet_urls.items()
         }
         self.api = ControlApi(self.session, config.control_url, config.credential, clock)
-        self.lineage = DatabaseIdentityCheck(self.journal.lineage, self.journal.note_lineage)
+        self.lineage = DatabaseIdentityCheck(self.journal.lineage, self.journal.record_lineage)
         returns = LeaseReturnQueue()
         self.lease_manager = LeaseManager(returns.outbox, wall=clock.now)
         self.poll = LeaseSync(
@@ -126,7 +126,7 @@ class Gateway:
             self.journal,
             self.lineage,
         )
-        self.poll.adopt(self.journal.left_leases)
+        self.poll.adopt(self.journal.recovered_leases)
         self.shipper = UsageShipper(
             self.journal,
             partial(ship_batch, self.api),
@@ -150,7 +150,7 @@ class Gateway:
         self.parse_offload = ParseOffload()
         self.render_offload = RenderOffload()
         self.grammars = GrammarChecker(self.session, config.fleet_urls, config.credential)
-        self.lingering = DisconnectDrain()
+        self.disconnect_drain = DisconnectDrain()
         self.claims = IdempotencyClaims(self.api, self.journal)
         window = (
             NoCounterStore() if config.redis_url is None else RedisCounterStore(config.redis_url)
@@ -177,7 +177,7 @@ class Gateway:
                 self.journal,
                 self.metrics,
                 OrganizationRetryBudgets(),
-                self.lingering,
+                self.disconnect_drain,
                 run_hedged,
             ),
             self.directory,
@@ -218,8 +218,8 @@ class Gateway:
             deployment_id,
             share_of=fleet.shares.of,
             may_exceed=fleet.shares.may_exceed,
-            on_demand=fleet.demand.note_news,
-            on_prompt=self.prefix_news.tell,
+            on_demand=fleet.demand.wake,
+            on_prompt=self.prefix_news.enqueue,
             all_pressure=self.pressure,
         )
 
@@ -273,12 +273,14 @@ class Gateway:
         try:
             async with asyncio.timeout(LAST_SHIPMENT_SECONDS):
                 await self.shipper.ship_all()
-                await self.poll.give_all_back()
-                await self.claims.tell()
-                await self.presence.leave()
+                await self.poll.return_all()
+                await self.claims.send_endings()
+                await self.presence.send_leaving()
         except LEFT_FOR_NEXT_LIFE as error:
             # The journal keeps the events, and the next life returns the leases.
-            log.warning("usage_left_in_journal", rows=self.journal.done_rows, error=str(error))
+            log.warning(
+                "usage_left_in_journal", rows=self.journal.unacknowledged_count, error=str(error)
+            )
         with suppress(InternalCallError, TimeoutError):
             async with asyncio.timeout(LAST_REPORT_SECONDS):
                 await self.failed_requests.send()
@@ -288,7 +290,7 @@ class Gateway:
             await fleet.replica_feed.close()
         await self.parse_offload.close()
         await self.render_offload.close()
-        await self.limiter.line.close()
+        await self.limiter.backend.close()
         await self.prefix_news.close()
         self.client.close()
         await self.session.close()
@@ -306,11 +308,11 @@ class Gateway:
         return {
             **beside,
             "control feed": self.control_feed.follow(),
-            "control state": self.control_feed.keeper.run(),
+            "control state": self.control_feed.state_writer.run(),
             "leases": self.poll.run(),
             "shipper": self.shipper.run(),
             "idempotency keys": self.claims.run(),
-            "rate limits": self.limiter.line.run(),
+            "rate limits": self.limiter.backend.run(),
             "prefix news": self.prefix_news.run(),
             "presence": self.presence.run(),
             "failed requests": self.failed_requests.run(),
@@ -347,4 +349,4 @@ def _report(task: asyncio.Task[None]) -> None:
 
 def control_feed(fetch: Fetch, path: Path, directory: Directory) -> FeedSubscription:
     """Return the feed of keys, models, prices and deployments."""
-    return FeedSubscription(fetch, RECORD_OF_KIND, path, directory.mirror, directory.applying)
+    return FeedSubscription(fetch, RECORD_OF_KIND, path, directory.mirror, directory.apply_in_steps)

@@ -30,7 +30,7 @@ async def run_hedged(runner: AttemptRunner, slot: Slot) -> None:
         await hedge.run()
     else:
         runner.attempt = ReplicaAttempt(runner.context, slot)
-        await runner.attempt.run(runner.begin, runner.measure)
+        await runner.attempt.run(runner.start, runner.record_first_token)
 
 
 def may_hedge(slot_request: SlotRequest, engine_request: EngineRequest) -> bool:
@@ -60,9 +60,9 @@ class HedgedAttempt:
         self._journal = runner.services.journal
         self._metrics = runner.services.metrics
         self._record = runner.record
-        self._on_start = runner.begin
+        self._on_start = runner.start
         self._on_chosen = runner.choose
-        self._on_first_token = runner.measure
+        self._on_first_token = runner.record_first_token
         self._attempts = runner.attempts
         self._is_told = False
         self._chosen: ReplicaAttempt | None = None
@@ -75,21 +75,21 @@ class HedgedAttempt:
         try:
             await self._run_first()
         except HedgeLost:
-            self._lose(self.first)
-            await self._go_on()
+            self._abandon(self.first)
+            await self._wait_for_winner()
         except RequestRejected:
             raise
         except EngineError:
-            if not self._second_is_at_work:
+            if not self._second_is_running:
                 raise
             self._choose_second()
-            self._lose(self.first)
-            await self._go_on()
+            self._abandon(self.first)
+            await self._wait_for_winner()
         finally:
             await self._end()
 
     @property
-    def _second_is_at_work(self) -> bool:
+    def _second_is_running(self) -> bool:
         task, second = self._second_task, self.second
         return not (task is None or task.done() or second is None or second.replica_id is None)
 
@@ -102,7 +102,7 @@ class HedgedAttempt:
             await self.first.run(self._first_started, self._first_token)
         except (asyncio.CancelledError, EngineError):
             # As asyncio.timeout does: the cancellation is ours unless somebody else asked too.
-            if self.first.has_lost and task.uncancel() <= cancelling:
+            if self.first.lost_hedge and task.uncancel() <= cancelling:
                 raise HedgeLost from None
             raise
         finally:
@@ -112,12 +112,12 @@ class HedgedAttempt:
         self._on_start(first)
         seconds = first.slot.late_seconds
         if seconds is not None:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._begin_second)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._start_second)
 
-    def _begin_second(self) -> None:
+    def _start_second(self) -> None:
         """The first token is late."""
         if self._chosen is None and not self._context.cancel_scope.is_detached:
-            slot = self.first.slot.beside()
+            slot = self.first.slot.hedge_slot()
             self.second = ReplicaAttempt(self._context, slot)
             self._second_task = asyncio.create_task(self._run_second(self.second))
 
@@ -138,7 +138,7 @@ class HedgedAttempt:
                 raise
         finally:
             if second.replica_id is not None and self._chosen is not second:
-                self._lose(second)
+                self._abandon(second)
 
     def _first_token(self, of: ReplicaAttempt) -> None:
         """A try has its first token. Raises HedgeLost where it is not the first to."""
@@ -158,7 +158,7 @@ class HedgedAttempt:
 
     def _stop(self, other: ReplicaAttempt | None, task: asyncio.Task[Any] | None) -> None:
         if other is not None and task is not None:
-            other.has_lost = True
+            other.lost_hedge = True
             task.cancel()
 
     def _choose_second(self) -> None:
@@ -166,7 +166,7 @@ class HedgedAttempt:
             self._chosen = self.second
             self._on_chosen(self.second)
 
-    async def _go_on(self) -> None:
+    async def _wait_for_winner(self) -> None:
         """The rest is the second's."""
         if self._second_task is not None:
             await self._second_task
@@ -178,13 +178,13 @@ class HedgedAttempt:
         second, task = self.second, self._second_task
         if second is None or task is None:
             return
-        second.has_lost = self._chosen is not second
+        second.lost_hedge = self._chosen is not second
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         if second.replica_id is not None:
-            self._lose(self.first if self._chosen is second else second)
+            self._abandon(self.first if self._chosen is second else second)
 
-    def _lose(self, one: ReplicaAttempt) -> None:
+    def _abandon(self, one: ReplicaAttempt) -> None:
         """Report, once, which of two tries was not the one that counts."""
         if not self._is_told:
             self._is_told, event = True, self._event(one)

@@ -173,7 +173,7 @@ class InferenceHandler:
         execution: IdempotentExecution | None = None,
     ) -> None:
         """Admit the request, have replicas answer it, and settle what it took. Raises ApiError."""
-        self.services.retries.note_request(principal.organization_id)
+        self.services.retries.record_request(principal.organization_id)
         told = http.header(b"traceparent")
         traceparent = valid_traceparent(told) if told else None
         trace = None
@@ -240,7 +240,7 @@ class InferenceHandler:
             raise_api_error(failure, attempts.inference)
         finally:
             if execution is not None:
-                execution.copy.unwatch()
+                execution.recording.unwatch()
             end = await self.settle(attempts, outcome, rate, execution)
         if outcome == "completed" and end is not None:
             await send_end(response, *end, execution)
@@ -257,7 +257,7 @@ class InferenceHandler:
         waived."""
         reservation, services = attempts.admission.reservation, self.services
         if attempts.cancel_scope.is_detached:
-            services.lingering.leave(attempts.record.organization_id)
+            services.disconnect_drain.exit(attempts.record.organization_id)
         if attempts.replica_id is None:
             reservation.void()
             return None
@@ -329,13 +329,13 @@ class InferenceHandler:
 
 def _is_followed(execution: IdempotentExecution | None) -> bool:
     """Whether others wait for the same answer."""
-    return execution is not None and execution.copy.is_followed
+    return execution is not None and execution.recording.is_followed
 
 
 def _settle_rate(rate: RateReservation, usage: TokenUsage, *, is_unmeasured: bool) -> None:
     """Before the end is told: whoever hears it may send its next request elsewhere."""
     if is_unmeasured:
-        rate.keep()
+        rate.settle_as_estimated()
     else:
         fresh = usage.input - usage.cached_input
         rate.settle(input_tokens=fresh, output_tokens=usage.output)
@@ -360,7 +360,7 @@ async def send_end(
 ) -> None:
     """Tell the client the end: its usage is durable now. Raises ClientDisconnected."""
     if execution is not None:
-        execution.copy.complete(headers, final_bytes)
+        execution.recording.complete(headers, final_bytes)
     if response.has_started:
         await response.finish(final_bytes)
     else:

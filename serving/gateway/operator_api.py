@@ -65,15 +65,15 @@ class PoolCollector(Collector):
 
 
 def _queue_length(pool: Pool) -> list[tuple[Labels, float]]:
-    return [((tier,), line.requests) for tier, line in pool.queue.lines.items()]
+    return [((tier,), line.requests) for tier, line in pool.queue.tier_queues.items()]
 
 
 def _queue_tokens(pool: Pool) -> list[tuple[Labels, float]]:
-    return [((tier,), line.tokens) for tier, line in pool.queue.lines.items()]
+    return [((tier,), line.tokens) for tier, line in pool.queue.tier_queues.items()]
 
 
 def _pool_tokens(pool: Pool) -> list[tuple[Labels, float]]:
-    return [((), pool.pressure.tokens)]
+    return [((), pool.load_shedder.tokens)]
 
 
 def _of_ready(read: Callable[[Replica], float]) -> Read:
@@ -102,7 +102,7 @@ def _is_slow(replica: Replica) -> float:
 
 
 def _prefix_blocks(replica: Replica) -> float:
-    return len(replica.seen)
+    return len(replica.prefix_history)
 
 
 def add_gauges(gateway: Gateway) -> None:
@@ -120,7 +120,7 @@ def add_gauges(gateway: Gateway) -> None:
     )
     gauge("unread_bytes", "Kept for slow clients.", lambda: gateway.app.write_memory.total_bytes)
     gauge("memory_limit_bytes", "By cgroup or machine.", lambda: gateway.memory_limit_bytes)
-    gauge("lingering", "Of these, left by their clients.", lambda: gateway.lingering.total)
+    gauge("lingering", "Of these, left by their clients.", lambda: gateway.disconnect_drain.total)
     _add_gauges_of_feeds(gateway)
     _add_gauges_of_books(gateway)
     _add_gauges_of_others(gateway)
@@ -137,7 +137,7 @@ def _add_gauges_of_feeds(gateway: Gateway) -> None:
     gauge(
         "state_save_failures",
         "In a row, of what control's feed said.",
-        lambda: gateway.control_feed.keeper.failures,
+        lambda: gateway.control_feed.state_writer.failures,
     )
     gauge(
         "feed_rejected",
@@ -148,7 +148,7 @@ def _add_gauges_of_feeds(gateway: Gateway) -> None:
 
 def _add_gauges_of_books(gateway: Gateway) -> None:
     gauge, counts = gateway.metrics.gauge, gateway.shipper.counts
-    gauge("journal_rows", "Events not acknowledged.", lambda: gateway.journal.done_rows)
+    gauge("journal_rows", "Events not acknowledged.", lambda: gateway.journal.unacknowledged_count)
     gauge("lease_nanos", "Granted and not yet returned.", gateway.poll.granted_nanos)
     gauge("leases", "Leases not yet closed.", lambda: len(gateway.poll.leases))
     gauge("deferred_asks", "Asks put off by billing.", lambda: gateway.poll.counts.deferred)
@@ -186,18 +186,18 @@ def _add_gauges_of_others(gateway: Gateway) -> None:
     gauge("grammars_unchecked", "Not compiled ahead.", lambda: gateway.grammars.unchecked_count)
     gauge("grammars_unknown", "Refused: not checked.", lambda: gateway.grammars.unknown_count)
     parse_offload = gateway.parse_offload
-    gauge("preparers_lost", "Processes killed.", lambda: parse_offload.bench.lost_count)
-    gauge("bodies_refused", "Too many waited to be read.", lambda: parse_offload.refused)
+    gauge("preparers_lost", "Processes killed.", lambda: parse_offload.pool.lost_count)
+    gauge("bodies_refused", "Too many waited to be read.", lambda: parse_offload.rejected)
     gauge(
         "bodies_refused_own",
         "Too many of the organization's own waited to be read.",
-        lambda: parse_offload.refused_own,
+        lambda: parse_offload.rejected_own,
     )
     render_offload = gateway.render_offload
-    gauge("finishers_lost", "Processes killed.", lambda: render_offload.bench.lost_count)
+    gauge("finishers_lost", "Processes killed.", lambda: render_offload.pool.lost_count)
     gauge("answers_unfinished", "Made here, for want of one.", lambda: render_offload.unfinished)
-    gauge("keyed_endings_untold", "To control.", lambda: gateway.claims.untold_count)
-    line = gateway.limiter.line
+    gauge("keyed_endings_untold", "To control.", lambda: gateway.claims.unsent_count)
+    line = gateway.limiter.backend
     gauge(
         "limits_apart",
         "Whether rate limits are held by this gateway's part, without Redis.",
@@ -211,9 +211,9 @@ def _add_gauges_of_others(gateway: Gateway) -> None:
         gateway.live_gateway_count,
     )
     news = gateway.prefix_news
-    gauge("prefixes_told", "Prompts, to other gateways.", lambda: news.told)
-    gauge("prefixes_untold", "Of which nobody heard.", lambda: news.untold)
-    gauge("prefixes_heard", "From other gateways.", lambda: news.heard)
+    gauge("prefixes_told", "Prompts, to other gateways.", lambda: news.sent)
+    gauge("prefixes_untold", "Of which nobody heard.", lambda: news.dropped)
+    gauge("prefixes_heard", "From other gateways.", lambda: news.received)
 
 
 TEXT = b"text/plain; charset=utf-8"
@@ -292,9 +292,9 @@ def readiness_problem(gateway: Gateway) -> str:
 def warnings(gateway: Gateway) -> list[str]:
     """Return what an operator should know though the gateway goes on."""
     found = [str(damage) for damage in gateway.journal.damages]
-    if gateway.control_feed.keeper.failures:
+    if gateway.control_feed.state_writer.failures:
         found.append("the state of control's feed cannot be saved")
-    if (remark := gateway.limiter.remark) is not None:
+    if (remark := gateway.limiter.warning) is not None:
         found.append(remark)
     if gateway.clock.is_set_by_control:
         skew = f"{gateway.clock.skew_seconds:+.0f} s"

@@ -97,13 +97,13 @@ class ParseOffload:
             waiting_of_one_max=WAITING_OF_ONE_MAX,
             wait_seconds_max=WAIT_SECONDS_MAX,
         )
-        self.bench = OffloadPool(
+        self.pool = OffloadPool(
             (WORKER, "serving.gateway.parse_offload:serve_parse_jobs"),
             turns,
             seconds_max=SECONDS_MAX,
         )
-        self.refused = 0
-        self.refused_own = 0
+        self.rejected = 0
+        self.rejected_own = 0
 
     async def parse(
         self, dialect: Dialect, body: Sequence[bytes], organization_id: str, find: FindModel
@@ -118,8 +118,8 @@ class ParseOffload:
             if size <= SMALL_BODY_BYTES or not dialect.has_schemas(request):
                 return dialect.inference(request, body_bytes=size, model=find(request.model))
         try:
-            async with self.bench.process(organization_id) as process:
-                return await _beside(process, dialect, body, find)
+            async with self.pool.process(organization_id) as process:
+                return await _parse_in_worker(process, dialect, body, find)
         except OffloadBusy as busy:
             raise self._busy(is_own=busy.is_own) from None
         except OffloadTimeout:
@@ -131,18 +131,18 @@ class ParseOffload:
 
     def _busy(self, *, is_own: bool) -> ApiError:
         if is_own:
-            self.refused_own += 1
+            self.rejected_own += 1
             return TooManyQueuedRequests(1, "large requests wait to be read")
-        self.refused += 1
+        self.rejected += 1
         message = "Too many large requests are being read. Please try again."
         return ServiceUnavailable(message, code="server_is_overloaded")
 
     async def close(self) -> None:
         """End the processes."""
-        await self.bench.close()
+        await self.pool.close()
 
 
-async def _beside(
+async def _parse_in_worker(
     process: WorkerProcess, dialect: Dialect, body: Sequence[bytes], find: FindModel
 ) -> InferenceRequest:
     named, _ = await process.ask(ParseJob(dialect.path), body)

@@ -27,7 +27,7 @@ from serving.redis_client import AWAY, open_redis
 BACKLOG_SILENT_SECONDS = 1.0
 """After which a gateway's word counts no more: it may have ended."""
 
-Unread = Mapping[str, int]
+PrefillBacklog = Mapping[str, int]
 """Blocks, by replica."""
 
 
@@ -36,20 +36,22 @@ class RemotePrefillBacklog:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._of: dict[str, tuple[float, Unread]] = {}
+        self._of: dict[str, tuple[float, PrefillBacklog]] = {}
 
-    def note(self, gateway_id: str, unread: Unread, replicas: Mapping[str, Replica]) -> None:
+    def record(
+        self, gateway_id: str, backlog: PrefillBacklog, replicas: Mapping[str, Replica]
+    ) -> None:
         """A gateway said what it has under way."""
         before = self._of.pop(gateway_id, (0.0, {}))[1]
-        if unread:
-            self._of[gateway_id] = self._clock(), unread
-        self._count({*before, *unread}, replicas)
+        if backlog:
+            self._of[gateway_id] = self._clock(), backlog
+        self._count({*before, *backlog}, replicas)
 
     def forget_silent(self, replicas: Mapping[str, Replica]) -> None:
         """Leave out gateways of which nothing was heard for a while."""
         heard_since = self._clock() - BACKLOG_SILENT_SECONDS
         for gateway_id in [id_ for id_, (at, _) in self._of.items() if at < heard_since]:
-            self.note(gateway_id, {}, replicas)
+            self.record(gateway_id, {}, replicas)
 
     def _count(self, replica_ids: Iterable[str], replicas: Mapping[str, Replica]) -> None:
         for replica_id in replica_ids:
@@ -80,24 +82,24 @@ class PrefixUpdate(msgspec.Struct, array_like=True):
 
     gateway_id: str
     prompts: list[Prompt]
-    unread: dict[str, Annotated[int, msgspec.Meta(ge=0)]] = {}
+    prefill_backlog: dict[str, Annotated[int, msgspec.Meta(ge=0)]] = {}
     """Blocks of prompts without a first token, by replica."""
 
 
 class PrefixSync:
-    """`pools` are those whose replicas are told of; `tell` costs a request next to nothing. Without
-    a Redis nobody is told."""
+    """`pools` are those whose replicas are told of; `enqueue` costs a request next to nothing.
+    Without a Redis nobody is told."""
 
     def __init__(
         self, url: str | None, gateway_id: str, pools: Callable[[], Mapping[str, Pool]]
     ) -> None:
-        self.told = 0
-        self.heard = 0
-        self.untold = 0
+        self.sent = 0
+        self.received = 0
+        self.dropped = 0
         """Prompts, of which nobody heard."""
         self._gateway_id = gateway_id
-        self._told_unread: dict[str, int] = {}
-        self._elsewhere = RemotePrefillBacklog(time.monotonic)
+        self._sent_backlog: dict[str, int] = {}
+        self._remote_backlog = RemotePrefillBacklog(time.monotonic)
         self._pools = pools
         self._waiting: deque[Prompt] = deque()
         self._blocks = 0
@@ -105,22 +107,22 @@ class PrefixSync:
         self._decode = msgspec.msgpack.Decoder(PrefixUpdate).decode
         self._redis = None if url is None else open_redis(url)
 
-    def tell(self, replica_id: str, blocks: Blocks) -> None:
-        """Have others know, soon."""
+    def enqueue(self, replica_id: str, blocks: Blocks) -> None:
+        """Send others a prompt's prefix, soon."""
         if self._redis is None:
             return
         self._waiting.append((replica_id, array("Q", blocks).tobytes()))
         self._blocks += len(blocks)
         while self._blocks > BLOCKS_AT_ONCE:
             self._take()
-            self.untold += 1
+            self.dropped += 1
 
     async def run(self) -> None:
-        """Tell and hear, for ever, where there is a Redis."""
+        """Send and receive, for ever, where there is a Redis."""
         if self._redis is not None:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._tell_all(self._redis))
-                tasks.create_task(self._hear_all(self._redis))
+                tasks.create_task(self._send_all(self._redis))
+                tasks.create_task(self._receive_all(self._redis))
 
     async def close(self) -> None:
         """Let go of Redis."""
@@ -128,26 +130,26 @@ class PrefixSync:
             with suppress(*AWAY):
                 await self._redis.aclose()
 
-    async def _tell_all(self, redis: Redis) -> None:
+    async def _send_all(self, redis: Redis) -> None:
         while _goes_on():
             await asyncio.sleep(TELL_SECONDS)
             replicas = self._replicas()
-            self._elsewhere.forget_silent(replicas)
+            self._remote_backlog.forget_silent(replicas)
             unread = {
                 id_: one.prefill_backlog for id_, one in replicas.items() if one.prefill_backlog
             }
             prompts = [self._take() for _ in range(len(self._waiting))]
-            if prompts or unread or self._told_unread:
+            if prompts or unread or self._sent_backlog:
                 try:
                     async with asyncio.timeout(CALL_SECONDS):
                         message = self._encode(PrefixUpdate(self._gateway_id, prompts, unread))
                         await redis.publish(CHANNEL, message)
-                    self.told, self._told_unread = self.told + len(prompts), unread
+                    self.sent, self._sent_backlog = self.sent + len(prompts), unread
                 except AWAY:
-                    self.untold += len(prompts)
+                    self.dropped += len(prompts)
                     await asyncio.sleep(AWAY_SECONDS)
 
-    async def _hear_all(self, redis: Redis) -> None:
+    async def _receive_all(self, redis: Redis) -> None:
         while _goes_on():
             try:
                 async with redis.pubsub() as channel:
@@ -158,16 +160,16 @@ class PrefixSync:
 
     async def _listen(self, channel: PubSub) -> None:
         """Hear all that is told, ourselves included. Raises TimeoutError, or what redis-py does."""
-        told = self.told
+        told = self.sent
         while _goes_on():
             message = await channel.get_message(timeout=SILENT_SECONDS)
             if message is not None:
                 if message["type"] == "message":  # else Redis says that we are heard from now on
-                    self._hear(message["data"])
+                    self._apply(message["data"])
                 await asyncio.sleep(0)  # What has come already is read without a pause.
-            elif self.told > told:
+            elif self.sent > told:
                 raise TimeoutError
-            told = self.told
+            told = self.sent
 
     def _replicas(self) -> dict[str, Replica]:
         return {id_: one for pool in self._pools().values() for id_, one in pool.replicas.items()}
@@ -177,7 +179,7 @@ class PrefixSync:
         self._blocks -= len(prompt[1]) // WORD
         return prompt
 
-    def _hear(self, message: bytes) -> None:
+    def _apply(self, message: bytes) -> None:
         """Take in what another gateway told; what cannot be read is another version's."""
         try:
             news = self._decode(message)
@@ -186,12 +188,12 @@ class PrefixSync:
         if news.gateway_id == self._gateway_id:
             return
         replicas = self._replicas()
-        self._elsewhere.note(news.gateway_id, news.unread, replicas)
+        self._remote_backlog.record(news.gateway_id, news.prefill_backlog, replicas)
         for replica_id, told in news.prompts:
             replica = replicas.get(replica_id)
             if replica is not None and not len(told) % WORD and len(told) <= BLOCKS_MAX * WORD:
-                replica.seen.note(tuple(array("Q", told)))
-                self.heard += 1
+                replica.prefix_history.record(tuple(array("Q", told)))
+                self.received += 1
 
 
 def _goes_on() -> bool:

@@ -38,7 +38,7 @@ class RateLimitEnforcer:
 
         Raises RateLimited.
         """
-        self._tell(response, envelope, lambda: self._limiter.known(plan))
+        self._write_headers(response, envelope, lambda: self._limiter.known_statuses(plan))
         try:
             self._limiter.check_early(plan)
         except RateLimitExceeded as exceeded:
@@ -71,11 +71,11 @@ class RateLimitEnforcer:
         except RateLimitExceeded as exceeded:
             raise self._refused(response, envelope, exceeded) from None
         if reserved is not None and makes:
-            standings = reserved.standings
-            self._tell(response, envelope, lambda: standings)
+            standings = reserved.statuses
+            self._write_headers(response, envelope, lambda: standings)
         return reserved
 
-    def _tell(
+    def _write_headers(
         self,
         response: HttpResponse,
         envelope: Envelope,
@@ -86,6 +86,6 @@ class RateLimitEnforcer:
     def _refused(
         self, response: HttpResponse, envelope: Envelope, exceeded: RateLimitExceeded
     ) -> RateLimited:
-        standings = exceeded.standings  # not the error, which knows who raised it
-        self._tell(response, envelope, lambda: standings)
-        return rate_limited(exceeded.excess, self._now())
+        standings = exceeded.statuses  # not the error, which knows who raised it
+        self._write_headers(response, envelope, lambda: standings)
+        return rate_limited(exceeded.violation, self._now())

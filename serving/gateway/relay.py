@@ -42,7 +42,7 @@ class DisconnectDrain:
         self._counts[organization_id] += 1
         return True
 
-    def leave(self, organization_id: str) -> None:
+    def exit(self, organization_id: str) -> None:
         """End what `enter` began."""
         self._counts[organization_id] -= 1
         if not self._counts[organization_id]:
@@ -132,7 +132,7 @@ class Relay:
                         if self.first_token_at is None:
                             self.first_token_at = at
                             on_first_token()
-                        self._pass_on(events, at)
+                        self._forward(events, at)
                     # Where that ended our own task the cancellation is to be met here: before
                     # Python 3.13 one that is taken back unmet strikes at whatever is awaited next.
                     if unread or scope.reason is not None:
@@ -150,24 +150,24 @@ class Relay:
             self._observe_gaps(self._gaps)
         if rest or size > LONG_BYTES:
             with self._render_offload.without_slots(self._holder, size, on_last_byte):
-                await self._end_long(rest, size)
+                await self._finish_whole(rest, size)
         else:
-            reading.end()
+            reading.finish()
             self.final_bytes = self._rendering.finish(reading.tokens)
 
-    async def _end_long(self, rest: list[bytes], size: int) -> None:
+    async def _finish_whole(self, rest: list[bytes], size: int) -> None:
         """Make the end of a long answer, of which `rest` is unread. Raises
         InvalidEngineResponse."""
-        if rest and await self._finish_beside(rest):
+        if rest and await self._finish_in_worker(rest):
             return
-        self._reading.end()
+        self._reading.finish()
         finish = self._rendering.finish
         if size > LONG_BYTES:
             self.final_bytes = await asyncio.to_thread(finish, self._reading.tokens)
         else:
             self.final_bytes = finish(self._reading.tokens)
 
-    async def _finish_beside(self, rest: list[bytes]) -> bool:
+    async def _finish_in_worker(self, rest: list[bytes]) -> bool:
         """Have the end of a long answer made elsewhere; where that cannot be, read it here, and
         return that its end is yet to be made. Raises InvalidEngineResponse."""
         self._cancel_scope.clear_deadline()
@@ -188,18 +188,18 @@ class Relay:
         if self._finished is not None:
             self.final_bytes = self._finished.body
             return True
-        await self._read_here(rest)
+        await self._parse_inline(rest)
         return False
 
-    async def _read_here(self, rest: list[bytes]) -> None:
+    async def _parse_inline(self, rest: list[bytes]) -> None:
         at_once = self._reading.piece_bytes
         for part in rest:
             for start in range(0, len(part), at_once):
                 events = self._reading.feed(part[start : start + at_once])
-                self._pass_on(events, time.perf_counter())
+                self._forward(events, time.perf_counter())
                 await asyncio.sleep(0)
 
-    def _pass_on(self, events: list[EngineEvent], at: float) -> None:
+    def _forward(self, events: list[EngineEvent], at: float) -> None:
         if self._cancel_scope.is_detached:
             if self.has_usage:
                 self._cancel_scope.client_gone()

@@ -27,10 +27,10 @@ from serving.pool.overload import Holder, SharedCapacity
 
 @dataclass(frozen=True, slots=True)
 class RenderJob:
-    """Both as they stand; without `rendering` nobody waits for the body."""
+    """Both as they stand; without `renderer` nobody waits for the body."""
 
-    reading: ResponseParser
-    rendering: Renderer | None
+    parser: ResponseParser
+    renderer: Renderer | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class RenderOffload:
             waiting_of_one_max=WAITING_MAX,
             wait_seconds_max=WAIT_SECONDS_MAX,
         )
-        self.bench = OffloadPool(
+        self.pool = OffloadPool(
             (WORKER, "serving.gateway.render_offload:serve_render_jobs"),
             turns,
             seconds_max=SECONDS_MAX,
@@ -116,7 +116,7 @@ class RenderOffload:
         """
         begun = RenderJob(reading, rendering)
         try:
-            async with self.bench.process(organization_id) as process:
+            async with self.pool.process(organization_id) as process:
                 return await _ask(process, begun, rest)
         except (OffloadBusy, OffloadTimeout, WorkerDied):
             self.unfinished += 1
@@ -124,7 +124,7 @@ class RenderOffload:
 
     async def close(self) -> None:
         """End the processes."""
-        await self.bench.close()
+        await self.pool.close()
 
 
 async def _ask(process: WorkerProcess, begun: RenderJob, rest: Sequence[bytes]) -> RenderedBody:
@@ -152,13 +152,13 @@ def render(begun: RenderJob, payload: bytes) -> tuple[Reply, bytes]:
 
 
 def _render(begun: RenderJob, payload: bytes) -> tuple[Reply, bytes]:
-    reading, rendering = begun.reading, begun.rendering
+    reading, rendering = begun.parser, begun.renderer
     events = reading.feed(payload)
     if rendering is None:
-        reading.end()
+        reading.finish()
         return RenderUsage(reading.tokens), b""
     rendering.render(events)
-    reading.end()
+    reading.finish()
     return RenderUsage(reading.tokens), rendering.finish(reading.tokens)
 
 

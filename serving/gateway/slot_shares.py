@@ -53,18 +53,18 @@ class GrantedSlots:
 
     def __init__(self, gateways: Callable[[], int]) -> None:
         self.live_gateway_count = 1
-        self.is_told = False
+        self.has_reply = False
         self.is_unanswered = False
         """Whether the fleet could not be asked and never answered."""
-        self._told: dict[str, int] = {}
+        self._shares: dict[str, int] = {}
         self._kv: dict[str, KvGrant] = {}
         self._exceedable: frozenset[str] = frozenset()
         self._gateways = gateways
 
     def of(self, record: ReplicaRecord) -> int:
         """Return how many of a replica's slots this gateway may take."""
-        if self.is_told:
-            return min(record.slots, self._told.get(record.replica_id, 0))
+        if self.has_reply:
+            return min(record.slots, self._shares.get(record.replica_id, 0))
         if self.is_unanswered:
             return min(record.slots, max(1, record.slots // self._gateways()))
         return 0
@@ -74,14 +74,14 @@ class GrantedSlots:
         where the fleet allows it, or cannot be asked."""
         return self.is_unanswered or record.replica_id in self._exceedable
 
-    def hear(self, reply: SlotSharesReply) -> bool:
+    def apply(self, reply: SlotSharesReply) -> bool:
         """Take in an answer; tell whether any share shrank, or may be exceeded no more."""
-        shrank = any(reply.shares.get(one, 0) < share for one, share in self._told.items())
+        shrank = any(reply.shares.get(one, 0) < share for one, share in self._shares.items())
         shrank |= not self._exceedable.issubset(reply.may_exceed)
         shrank |= any(
             reply.kv.get(id_, NO_GRANT).share < grant.share for id_, grant in self._kv.items()
         )
-        self._told, self.is_told, self.is_unanswered = reply.shares, True, False
+        self._shares, self.has_reply, self.is_unanswered = reply.shares, True, False
         self._kv = reply.kv
         self._exceedable = frozenset(reply.may_exceed)
         self.live_gateway_count = reply.live_gateway_count
@@ -108,23 +108,23 @@ class DemandReporter:
         self._gateway_id = gateway_id
         self._shares = shares
         self._pools = pools
-        self._life = new_id()
+        self._run_id = new_id()
         self._number = time.time_ns() // 1_000_000
         """Of reports; by the clock for fleets that do not ask for a life."""
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._answered_at = self._divided_at = 0.0
         self._epoch = 0
 
-    def note_news(self) -> None:
+    def wake(self) -> None:
         """Something changed: the fleet is told soon."""
-        self._news.set()
+        self._wake.set()
 
     async def run(self) -> None:
         """Report for ever: when something changed, often while anything runs, twice as often while
         slots are on their way, and now and then. A share that shrank is confirmed at once: until
         then nobody else has it."""
         while True:
-            self._news.clear()
+            self._wake.clear()
             if await self.report():
                 await self.report()
             pause = min(MOVING_REPORT_SECONDS, self._report_seconds)
@@ -135,7 +135,7 @@ class DemandReporter:
             if all(pool.is_idle for pool in self._pools().values()):
                 try:
                     async with asyncio.timeout(HEARTBEAT_SECONDS - self._report_seconds):
-                        await self._news.wait()
+                        await self._wake.wait()
                 except TimeoutError:
                     continue
 
@@ -164,7 +164,7 @@ class DemandReporter:
         self._answered_at = asyncio.get_running_loop().time()
         if reply.epoch != self._epoch:
             self._epoch, self._divided_at = reply.epoch, self._answered_at
-        has_shrunk = self._shares.hear(reply)
+        has_shrunk = self._shares.apply(reply)
         for deployment_id, pool in pools.items():
             pool.set_engine_loads(reply.strains)
             pool.set_kv_grants(reply.kv)
@@ -172,7 +172,7 @@ class DemandReporter:
             pool.set_shares(parts, tiers, {**DEFAULT_GUARANTEES, **reply.guarantees})
         return has_shrunk
 
-    async def leave(self) -> None:
+    async def send_leaving(self) -> None:
         """Give all slots back: nothing runs here any more."""
         try:
             await self._post({}, LEAVE_SECONDS, is_leaving=True)
@@ -189,7 +189,7 @@ class DemandReporter:
             if silent_seconds >= SILENT_SECONDS:
                 pool.set_kv_grants({})
                 pool.dispatch()
-        if not self._shares.is_told:
+        if not self._shares.has_reply:
             self._shares.is_unanswered = True
             # Each time: there may be more gateways by now, or fewer.
             for pool in self._pools().values():
@@ -199,7 +199,7 @@ class DemandReporter:
         self, demands: dict[str, DeploymentDemand], seconds: float, *, is_leaving: bool = False
     ) -> SlotSharesReply:
         self._number += 1
-        report = DemandReport(self._gateway_id, self._number, demands, is_leaving, self._life)
+        report = DemandReport(self._gateway_id, self._number, demands, is_leaving, self._run_id)
         return await self._fleet.post("demand", report, SlotSharesReply, seconds)
 
 
@@ -212,10 +212,10 @@ def demand_of(pool: Pool) -> DeploymentDemand:
         for id_, one in pool.replicas.items()
     }
     tiers: dict[Tier, dict[str, OrganizationDemand]] = {tier: {} for tier in pool.urgent_tiers}
-    for tier, line in pool.queue.lines.items():
+    for tier, line in pool.queue.tier_queues.items():
         if organizations := _organizations(line):
             tiers[tier] = organizations
-    return DeploymentDemand(held, tiers, pool.queue.is_waited_by_wide)
+    return DeploymentDemand(held, tiers, pool.queue.has_multi_sequence_waiter)
 
 
 def _kv_demands(pool: Pool) -> dict[str, KvDemand | None]:
@@ -230,7 +230,7 @@ def _kv_demands(pool: Pool) -> dict[str, KvDemand | None]:
         need = pool.queue.kv_need(waiter.request)
         if pool.kv_reservation.replica is None:
             replicas = pool.replicas.values()
-            pool.kv_reservation.keep(replicas, pool.now, waiter.excluded, need)
+            pool.kv_reservation.reserve(replicas, pool.now, waiter.excluded, need)
     return pool.kv_reservation.demands(pool.replicas, pool.now, need)
 
 

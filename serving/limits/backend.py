@@ -65,13 +65,13 @@ class BackendBatch:
         number = names.number
         batch.asked = [
             (
-                [(number(one.check.name), one.step) for one in waiting.ask.takings],
-                [(number(check.name), check.limit) for check in waiting.ask.places],
+                [(number(one.check.name), one.step) for one in waiting.ask.amounts],
+                [(number(check.name), check.limit) for check in waiting.ask.concurrent],
             )
             for waiting in self.asks
         ]
         batch.settled = [(number(one.check.name), one.step) for one in self.settled]
-        met = {check.name for waiting in self.asks for check in waiting.ask.places}
+        met = {check.name for waiting in self.asks for check in waiting.ask.concurrent}
         batch.running = [(number(name), running[name]) for name in met.union(self.changed)]
         return names
 
@@ -99,7 +99,8 @@ BATCH_MAX = 100
 
 
 class LimitBackend:
-    """Judges asks by Redis while it `is_open`, else by this gateway's part of `share` gateways."""
+    """Decides requests by Redis while it `is_open`, else by this gateway's part of `share`
+    gateways."""
 
     def __init__(
         self,
@@ -127,9 +128,9 @@ class LimitBackend:
         self._opened_at = 0.0
         self._pause = PROBE_SECONDS[0]
 
-    async def judge(self, ask: LimitRequest) -> LimitDecision:
+    async def decide(self, ask: LimitRequest) -> LimitDecision:
         """Decide, and take all or nothing."""
-        told = self.ask(ask)
+        told = self.submit(ask)
         try:
             return await told
         except asyncio.CancelledError:
@@ -137,7 +138,7 @@ class LimitBackend:
                 self.undo(ask, told.result())
             raise
 
-    def ask(self, ask: LimitRequest) -> asyncio.Future[LimitDecision]:
+    def submit(self, ask: LimitRequest) -> asyncio.Future[LimitDecision]:
         """Have it decided, and all or nothing taken, whoever waits for it."""
         loop = asyncio.get_running_loop()
         waiting = PendingDecision(ask, loop.create_future(), loop.time())
@@ -145,35 +146,35 @@ class LimitBackend:
             self._outgoing.asks.append(waiting)
             self._wake.set()
         else:
-            waiting.told.set_result(self._judge_alone(ask))
+            waiting.told.set_result(self._decide_locally(ask))
         return waiting.told
 
     def undo(self, ask: LimitRequest, verdict: LimitDecision) -> None:
         """Give back all that an ask took."""
         if not verdict.is_admitted:
             return
-        for taking in ask.takings:
+        for taking in ask.amounts:
             self.settle(LimitAmount(taking.check, -taking.amount))
-        self.leave(ask.places)
+        self.release(ask.concurrent)
 
     def settle(self, settled: LimitAmount) -> None:
         """Take or give back, soon."""
         if not self.is_open:
-            self._settle_alone(settled)
+            self._settle_locally(settled)
             return
         self._outgoing.settled.append(settled)
         if not self._is_settling:
             self._is_settling = True
             asyncio.get_running_loop().call_later(SETTLE_SECONDS, self._wake.set)
 
-    def leave(self, places: tuple[RateLimit, ...]) -> None:
+    def release(self, concurrent: tuple[RateLimit, ...]) -> None:
         """A request no longer runs: others may, at once."""
-        if places:
-            self._counts.leave(places)
+        if concurrent:
+            self._counts.release(concurrent)
             self._wake.set()
 
     async def run(self) -> None:
-        """Keep the line, for ever. Whoever waits when it ends is judged alone."""
+        """Decide by Redis while it answers, for ever. Who waits as it ends is judged locally."""
         me = asyncio.current_task()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -185,7 +186,7 @@ class LimitBackend:
                     task.cancel()
         finally:
             self.is_open = False
-            self._go_on_alone(BackendBatch())
+            self._switch_to_local(BackendBatch())
 
     async def close(self) -> None:
         """Let go of Redis."""
@@ -205,10 +206,10 @@ class LimitBackend:
 
     # Alone
 
-    def _judge_alone(self, ask: LimitRequest) -> LimitDecision:
-        return self._counts.judge(ask, self._clock.now(), self._share())
+    def _decide_locally(self, ask: LimitRequest) -> LimitDecision:
+        return self._counts.decide(ask, self._clock.now(), self._share())
 
-    def _settle_alone(self, settled: LimitAmount) -> None:
+    def _settle_locally(self, settled: LimitAmount) -> None:
         step = step_of(settled.amount, settled.check.limit, self._share())
         self._counts.settle(settled.check, step, self._clock.now())
 
@@ -216,7 +217,7 @@ class LimitBackend:
         """Look whether Redis is back, with all that is known here, and wait if it is not."""
         try:
             await self._window.open()
-            age_seconds = await self._join() / 1e6
+            age_seconds = await self._reconnect() / 1e6
         except (RedisUnavailable, TimeoutError) as away:
             self.why_away = str(away) or SILENT
             await self._rest()
@@ -233,7 +234,7 @@ class LimitBackend:
         self._pause = min(pause * 2, PROBE_SECONDS[1])
         await asyncio.sleep(pause)
 
-    async def _part(self, away: RedisUnavailable, outgoing: BackendBatch) -> None:
+    async def _disconnect(self, away: RedisUnavailable, outgoing: BackendBatch) -> None:
         """Go on alone, for a while at least: who is slow by turns is not asked at each turn."""
         self.is_open = False
         if time.monotonic() - self._opened_at > STEADY_SECONDS:
@@ -241,17 +242,17 @@ class LimitBackend:
         self.failures += 1
         self.why_away = str(away)
         log.warning("limits_apart", reason=self.why_away, gateways=self._share())
-        self._go_on_alone(outgoing)
+        self._switch_to_local(outgoing)
         await self._rest()
 
-    def _go_on_alone(self, outgoing: BackendBatch) -> None:
+    def _switch_to_local(self, outgoing: BackendBatch) -> None:
         """Judge and settle here what was on its way, and what would have followed."""
         self._counts.changed.update(outgoing.changed)
         later, self._outgoing = self._outgoing, BackendBatch()
         for settled in (*outgoing.settled, *later.settled):
-            self._settle_alone(settled)
+            self._settle_locally(settled)
         for waiting in (*outgoing.asks, *later.asks):
-            self._tell(waiting, self._judge_alone(waiting.ask))
+            self._resolve(waiting, self._decide_locally(waiting.ask))
 
     # Together
 
@@ -267,20 +268,20 @@ class LimitBackend:
             async with asyncio.timeout_at(outgoing.asked_at() + WAIT_SECONDS):
                 reply = await self._exchange(outgoing)
         except RedisUnavailable as away:
-            await self._part(away, outgoing)
+            await self._disconnect(away, outgoing)
             return
         except TimeoutError:
-            await self._part(RedisUnavailable(SILENT), outgoing)
+            await self._disconnect(RedisUnavailable(SILENT), outgoing)
             return
         except BaseException:
-            self._go_on_alone(outgoing)
+            self._switch_to_local(outgoing)
             raise
         for settled in outgoing.settled:
             self._counts.settle(settled.check, settled.step, reply.now)
         for waiting, told in zip(outgoing.asks, reply.verdicts, strict=True):
             verdict = LimitDecision(told.is_admitted, reply.now, told.full_ats, told.in_use)
-            self._counts.note(waiting.ask, verdict)
-            self._tell(waiting, verdict)
+            self._counts.record(waiting.ask, verdict)
+            self._resolve(waiting, verdict)
 
     def _take(self) -> BackendBatch:
         """Return what waits, as much as one call may bring."""
@@ -296,7 +297,7 @@ class LimitBackend:
             self._wake.set()
         return taken
 
-    def _tell(self, waiting: PendingDecision, verdict: LimitDecision) -> None:
+    def _resolve(self, waiting: PendingDecision, verdict: LimitDecision) -> None:
         if waiting.told.done():
             self.undo(waiting.ask, verdict)
         else:
@@ -306,16 +307,16 @@ class LimitBackend:
         """Return what Redis says of them. Raises RedisUnavailable, also where it forgot or is not
         sure of the time: then nothing was done."""
         batch = self._new_batch(self._clock.expected(), self._life)
-        reply = await self._ask(outgoing.write(batch, self._counts.running), batch)
+        reply = await self._call_script(outgoing.write(batch, self._counts.running), batch)
         if reply.kind != "ok":
             raise RedisUnavailable(UNSURE[reply.kind])
         return reply
 
-    async def _ask(self, names: CounterIndex, batch: ScriptCall) -> ScriptReply:
+    async def _call_script(self, names: CounterIndex, batch: ScriptCall) -> ScriptReply:
         self.calls += 1
-        reply = await self._window.judge(list(names.names), batch)
+        reply = await self._window.decide(list(names.names), batch)
         if reply.kind == "ok":
-            behind = self._clock.hear(reply.now)
+            behind = self._clock.observe(reply.now)
             if abs(behind) > TOLERANCE:
                 self._counts.shift(behind)
         return reply
@@ -323,7 +324,7 @@ class LimitBackend:
     def _new_batch(self, expected: float | None = None, life: str | None = None) -> ScriptCall:
         return ScriptCall(self._name, secrets.token_hex(8), expected, life)
 
-    async def _join(self) -> float:
+    async def _reconnect(self) -> float:
         """Agree with Redis on the time, tell it what it may have forgotten, and return how old its
         memory is. Raises RedisUnavailable.
 
@@ -331,16 +332,16 @@ class LimitBackend:
         tell what they know as well, since counts run out by the stepped clock.
         """
         async with asyncio.timeout(WAIT_SECONDS):
-            first = await self._ask(CounterIndex(), self._new_batch(self._clock.expected()))
+            first = await self._call_script(CounterIndex(), self._new_batch(self._clock.expected()))
         if first.kind == "clock":
             setting = self._new_batch()
             if self._clock.contradicts(first.now):
                 log.warning("limits_clock_stepped", seconds=(first.now - self._clock.now()) / 1e6)
                 setting.offset = self._clock.correct(first.raw)
-            first = await self._ask(CounterIndex(), setting)
+            first = await self._call_script(CounterIndex(), setting)
         self._life = first.life
         for names, page in self._all_pages():
-            await self._ask(names, page)
+            await self._call_script(names, page)
         return first.age
 
     def _all_pages(self) -> Iterator[tuple[CounterIndex, ScriptCall]]:

@@ -76,10 +76,11 @@ class LimitAmount:
 
 @dataclass(frozen=True, slots=True)
 class LimitRequest:
-    """All of it or nothing: amounts of limits by the minute, and a place among those that run."""
+    """All of it or nothing: amounts of limits by the minute, and one of each limit on concurrent
+    requests."""
 
-    takings: tuple[LimitAmount, ...]
-    places: tuple[RateLimit, ...]
+    amounts: tuple[LimitAmount, ...]
+    concurrent: tuple[RateLimit, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +106,15 @@ class LimitViolation:
     wait: float
 
 
-def excess_of(ask: LimitRequest, verdict: LimitDecision) -> LimitViolation:
+def violation_of(ask: LimitRequest, verdict: LimitDecision) -> LimitViolation:
     """Return why an ask was refused."""
-    found = [*_excesses_by_minute(ask, verdict), *_excesses_at_once(ask, verdict)]
+    found = [*_violations_by_minute(ask, verdict), *_violations_at_once(ask, verdict)]
     return max(found, key=lambda one: one.wait)
 
 
-def _excesses_by_minute(ask: LimitRequest, verdict: LimitDecision) -> list[LimitViolation]:
+def _violations_by_minute(ask: LimitRequest, verdict: LimitDecision) -> list[LimitViolation]:
     found = []
-    for taking, full_at in zip(ask.takings, verdict.full_ats, strict=True):
+    for taking, full_at in zip(ask.amounts, verdict.full_ats, strict=True):
         check, amount = taking.check, taking.amount
         wait = lateness(full_at, verdict.now, step_of(amount, check.limit, verdict.share))
         ahead = max(full_at - verdict.now, 0.0)
@@ -121,15 +122,15 @@ def _excesses_by_minute(ask: LimitRequest, verdict: LimitDecision) -> list[Limit
     return found
 
 
-def _excesses_at_once(ask: LimitRequest, verdict: LimitDecision) -> list[LimitViolation]:
+def _violations_at_once(ask: LimitRequest, verdict: LimitDecision) -> list[LimitViolation]:
     return [
         LimitViolation(check, running, 1, UNKNOWN_WAIT)
-        for check, running in zip(ask.places, verdict.in_use, strict=True)
-        if running >= part(check.limit, verdict.share)
+        for check, running in zip(ask.concurrent, verdict.in_use, strict=True)
+        if running >= concurrent_share(check.limit, verdict.share)
     ]
 
 
-def part(limit: int, share: int) -> int:
+def concurrent_share(limit: int, share: int) -> int:
     """Return how many may run at one of `share` gateways: one at least, or nothing would."""
     return max(limit // share, 1)
 
@@ -143,15 +144,15 @@ class LimitStatus:
     reset_seconds: float
 
 
-def standings_of(ask: LimitRequest, verdict: LimitDecision) -> tuple[LimitStatus, ...]:
+def statuses_of(ask: LimitRequest, verdict: LimitDecision) -> tuple[LimitStatus, ...]:
     """Return how the limits by the minute stand after an ask."""
     return tuple(
-        standing(taking.check, max(full_at - verdict.now, 0.0))
-        for taking, full_at in zip(ask.takings, verdict.full_ats, strict=True)
+        status_of(taking.check, max(full_at - verdict.now, 0.0))
+        for taking, full_at in zip(ask.amounts, verdict.full_ats, strict=True)
     )
 
 
-def standing(check: RateLimit, ahead: float) -> LimitStatus:
+def status_of(check: RateLimit, ahead: float) -> LimitStatus:
     """Return how a limit stands that is whole again after so many microseconds."""
     left = max(int((MINUTE - ahead + SLACK) / step_of(1, check.limit)), 0)
     return LimitStatus(check, left, ahead / 1e6)
@@ -170,27 +171,27 @@ class LocalCounters:
         self.changed: set[str] = set()
         """Limits whose running requests changed since Redis was told."""
 
-    def judge(self, ask: LimitRequest, now: float, share: int) -> LimitDecision:
+    def decide(self, ask: LimitRequest, now: float, share: int) -> LimitDecision:
         """Decide by this gateway's part of each limit, and take all or nothing."""
-        before = [believable(self.full_at.get(one.check.name, now), now) for one in ask.takings]
-        steps = [step_of(one.amount, one.check.limit, share) for one in ask.takings]
-        in_use = [self.running[check.name] for check in ask.places]
+        before = [believable(self.full_at.get(one.check.name, now), now) for one in ask.amounts]
+        steps = [step_of(one.amount, one.check.limit, share) for one in ask.amounts]
+        in_use = [self.running[check.name] for check in ask.concurrent]
         fits = all(admits(full, now, step) for full, step in zip(before, steps, strict=True))
-        for check, running in zip(ask.places, in_use, strict=True):
-            fits = fits and running < part(check.limit, share)
+        for check, running in zip(ask.concurrent, in_use, strict=True):
+            fits = fits and running < concurrent_share(check.limit, share)
         if not fits:
             return LimitDecision(False, now, tuple(before), tuple(in_use), share)
         after = tuple(take(full, now, step) for full, step in zip(before, steps, strict=True))
         verdict = LimitDecision(True, now, after, tuple(count + 1 for count in in_use), share)
-        self.note(ask, verdict)
+        self.record(ask, verdict)
         return verdict
 
-    def note(self, ask: LimitRequest, verdict: LimitDecision) -> None:
-        """Remember how an ask came out."""
-        for taking, full_at in zip(ask.takings, verdict.full_ats, strict=True):
+    def record(self, ask: LimitRequest, verdict: LimitDecision) -> None:
+        """Remember how a request was decided."""
+        for taking, full_at in zip(ask.amounts, verdict.full_ats, strict=True):
             self.full_at[taking.check.name] = full_at
         if verdict.is_admitted:
-            for check in ask.places:
+            for check in ask.concurrent:
                 self.running[check.name] += 1
 
     def settle(self, check: RateLimit, step: float, now: float) -> None:
@@ -198,9 +199,9 @@ class LocalCounters:
         full_at = self.full_at.get(check.name, now)
         self.full_at[check.name] = settle(full_at, now, step)
 
-    def leave(self, places: tuple[RateLimit, ...]) -> None:
+    def release(self, concurrent: tuple[RateLimit, ...]) -> None:
         """A request no longer runs."""
-        for check in places:
+        for check in concurrent:
             self.running[check.name] -= 1
             if self.running[check.name] <= 0:
                 del self.running[check.name]

@@ -15,9 +15,9 @@ from serving.limits.gcra import (
     LimitStatus,
     LimitViolation,
     LocalCounters,
-    excess_of,
-    standing,
-    standings_of,
+    status_of,
+    statuses_of,
+    violation_of,
 )
 from serving.limits.plans import RateLimit, RateLimitPlan
 from serving.limits.redis_script import CounterStore, SharedClock
@@ -40,7 +40,7 @@ class OutputEstimator:
         """Return how many tokens a request will make, of so many at most."""
         return min(max(round(self._means.get(key_id, FIRST_OUTPUT_TOKENS)), 1), at_most)
 
-    def note(self, key_id: str, output_tokens: int) -> None:
+    def record(self, key_id: str, output_tokens: int) -> None:
         """Learn what a request made."""
         mean = self._means.get(key_id)
         if mean is None and len(self._means) >= KEYS_MAX:
@@ -55,12 +55,12 @@ def input_tokens(prompt_bytes: int) -> int:
 
 
 class RateLimitExceeded(Exception):
-    """A request would go beyond a limit; `standings` is how all of its limits stand."""
+    """A request would go beyond a limit; `statuses` are those of all its limits."""
 
-    def __init__(self, excess: LimitViolation, standings: Sequence[LimitStatus]) -> None:
-        super().__init__(excess.check.name)
-        self.excess = excess
-        self.standings = standings
+    def __init__(self, violation: LimitViolation, statuses: Sequence[LimitStatus]) -> None:
+        super().__init__(violation.check.name)
+        self.violation = violation
+        self.statuses = statuses
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +77,16 @@ NOTHING_MADE = RequestSize(0, 0)
 class RateReservation:
     """What a request took of its limits ahead: settled or voided once; more changes nothing."""
 
-    __slots__ = ("_ask", "_key_id", "_limiter", "standings")
+    __slots__ = ("_ask", "_key_id", "_limiter", "statuses")
 
     def __init__(
         self,
         limiter: "RateLimiter",
         key_id: str | None,
         ask: LimitRequest,
-        standings: Sequence[LimitStatus],
+        statuses: Sequence[LimitStatus],
     ) -> None:
-        self.standings = standings
+        self.statuses = statuses
         self._limiter = limiter
         self._key_id = key_id
         self._ask: LimitRequest | None = ask
@@ -99,11 +99,11 @@ class RateReservation:
                 self._limiter.learn(self._key_id, output_tokens)
             self._limiter.settle(ask, input_tokens, output_tokens)
 
-    def keep(self) -> None:
+    def settle_as_estimated(self) -> None:
         """The request's work has ended, and nobody knows what it took: what was expected counts."""
         ask, self._ask = self._ask, None
         if ask is not None:
-            self._limiter.line.leave(ask.places)
+            self._limiter.backend.release(ask.concurrent)
 
     def void(self) -> None:
         """The request came to nothing, if it was not settled: it counts as one, and no more."""
@@ -127,16 +127,18 @@ class RateLimiter:
         self._counts = LocalCounters()
         self._clock = clock or SharedClock()
         self._share = share
-        self._expected = OutputEstimator()
-        self.line = LimitBackend(window, self._counts, self._clock, share)
+        self._estimator = OutputEstimator()
+        self.backend = LimitBackend(window, self._counts, self._clock, share)
 
     @property
-    def remark(self) -> str | None:
+    def warning(self) -> str | None:
         """What an operator should know: why limits are not exact."""
-        if self.line.is_open:
+        if self.backend.is_open:
             return None
         share = self._share()
-        return f"rate limits are held by each gateway's part (1 of {share}): {self.line.why_away}"
+        return (
+            f"rate limits are held by each gateway's part (1 of {share}): {self.backend.why_away}"
+        )
 
     def check_early(self, plan: RateLimitPlan) -> None:
         """Refuse at once who has no request left, as far as is known here.
@@ -154,13 +156,15 @@ class RateLimiter:
     def count(self, plan: RateLimitPlan) -> None:
         """Take a request of what is checked early, if there is one left, and wait for nobody."""
         if plan.early:
-            self.line.ask(LimitRequest(tuple(LimitAmount(check, 1) for check in plan.early), ()))
+            self.backend.submit(
+                LimitRequest(tuple(LimitAmount(check, 1) for check in plan.early), ())
+            )
 
-    def known(self, plan: RateLimitPlan) -> Sequence[LimitStatus]:
+    def known_statuses(self, plan: RateLimitPlan) -> Sequence[LimitStatus]:
         """Return how a caller's limits by the minute stand, as far as is known here."""
         now, full_at = self._clock.now(), self._counts.full_at
         return tuple(
-            standing(check, max(full_at.get(check.name, now) - now, 0.0))
+            status_of(check, max(full_at.get(check.name, now) - now, 0.0))
             for check in plan.base
             if check.measure != "concurrent"
         )
@@ -176,32 +180,32 @@ class RateLimiter:
         if not checks:
             return None
         ask = self._ask(checks, key_id, size)
-        if not (ask.takings or ask.places):
+        if not (ask.amounts or ask.concurrent):
             return None
-        verdict = await self.line.judge(ask)
+        verdict = await self.backend.decide(ask)
         if not verdict.is_admitted:
             self._refuse(ask, verdict)
         learner = key_id if size.output_tokens_max else None
-        return RateReservation(self, learner, ask, standings_of(ask, verdict))
+        return RateReservation(self, learner, ask, statuses_of(ask, verdict))
 
     def learn(self, key_id: str, output_tokens: int) -> None:
         """Expect of a key what it took of late."""
-        self._expected.note(key_id, output_tokens)
+        self._estimator.record(key_id, output_tokens)
 
     def settle(self, ask: LimitRequest, input_tokens: int, output_tokens: int) -> None:
         """Put what a request took in the place of what it had asked for."""
         taken: dict[Measure, int] = {"input_tokens": input_tokens, "output_tokens": output_tokens}
-        for taking in ask.takings:
+        for taking in ask.amounts:
             more = taken.get(taking.check.measure, taking.amount) - taking.amount
             if more:
-                self.line.settle(LimitAmount(taking.check, more))
-        self.line.leave(ask.places)
+                self.backend.settle(LimitAmount(taking.check, more))
+        self.backend.release(ask.concurrent)
 
     def _ask(self, checks: Sequence[RateLimit], key_id: str, size: RequestSize) -> LimitRequest:
         amounts: dict[Measure, int] = {
             "requests": 1,
             "input_tokens": input_tokens(size.prompt_bytes) if size.prompt_bytes else 0,
-            "output_tokens": self._expected.output_tokens(key_id, size.output_tokens_max),
+            "output_tokens": self._estimator.output_tokens(key_id, size.output_tokens_max),
         }
         takings = (
             LimitAmount(one, amounts[one.measure]) for one in checks if one.measure in amounts
@@ -212,9 +216,9 @@ class RateLimiter:
         )
 
     def _share_now(self) -> int:
-        return 1 if self.line.is_open else self._share()
+        return 1 if self.backend.is_open else self._share()
 
     def _refuse(self, ask: LimitRequest, verdict: LimitDecision) -> None:
-        excess = excess_of(ask, verdict)
+        excess = violation_of(ask, verdict)
         self._refused[excess.check.owner, excess.check.measure] += 1
-        raise RateLimitExceeded(excess, standings_of(ask, verdict))
+        raise RateLimitExceeded(excess, statuses_of(ask, verdict))

@@ -59,7 +59,7 @@ class SharedClock:
         self._corrected_at = self._monotonic()
         return self.now() - raw
 
-    def hear(self, told: float) -> float:
+    def observe(self, told: float) -> float:
         """Take over a time that Redis told just now; return by how much ours was behind."""
         heard_at = self._monotonic()
         offset = told - heard_at * 1e6
@@ -125,7 +125,7 @@ class CounterStore(Protocol):
     async def open(self) -> None:
         """See that it is there, with patience. Raises RedisUnavailable."""
 
-    async def judge(self, names: Sequence[str], batch: ScriptCall) -> ScriptReply:
+    async def decide(self, names: Sequence[str], batch: ScriptCall) -> ScriptReply:
         """Run a batch over counts of these names. Raises RedisUnavailable."""
 
     async def close(self) -> None:
@@ -150,7 +150,7 @@ class RedisCounterStore:
         except AWAY as error:
             raise RedisUnavailable(_reason(error)) from None
 
-    async def judge(self, names: Sequence[str], batch: ScriptCall) -> ScriptReply:
+    async def decide(self, names: Sequence[str], batch: ScriptCall) -> ScriptReply:
         """Run a batch over counts of these names. Raises RedisUnavailable."""
         batch.id = next(self._ids)
         try:
@@ -176,7 +176,7 @@ class NoCounterStore:
         """Say that there is none."""
         raise RedisUnavailable("REDIS_URL is not set")
 
-    async def judge(self, names: Sequence[str], batch: ScriptCall) -> ScriptReply:
+    async def decide(self, names: Sequence[str], batch: ScriptCall) -> ScriptReply:
         """Say that there is none."""
         raise RedisUnavailable("REDIS_URL is not set")
 

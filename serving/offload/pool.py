@@ -50,7 +50,7 @@ class TenantSemaphore:
         """Seconds that an organization's jobs took, and when that was."""
 
     @asynccontextmanager
-    async def turn(self, organization_id: str) -> AsyncIterator[None]:
+    async def permit(self, organization_id: str) -> AsyncIterator[None]:
         """Wait for a turn and keep it. Raises OffloadBusy."""
         own = self._counts[organization_id]
         if own >= self._waiting_of_one_max:
@@ -147,14 +147,14 @@ class OffloadPool:
         self._seconds_max = seconds_max
         self._idle: list[WorkerProcess] = []
         self._starting: list[asyncio.Task[WorkerProcess]] = []
-        """What nobody waits for any more."""
+        """Tasks that nobody waits for any more."""
         self._is_closed = False
 
     @asynccontextmanager
     async def process(self, organization_id: str) -> AsyncIterator[WorkerProcess]:
         """Wait for a turn and have a process. Raises OffloadBusy, OffloadTimeout, and WorkerDied
         where it is asked."""
-        async with self._turns.turn(organization_id):
+        async with self._turns.permit(organization_id):
             process = await self._take()
             try:
                 async with asyncio.timeout(self._seconds_max):

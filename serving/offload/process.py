@@ -1,4 +1,4 @@
-"""What passes between a process and the one that started it: a pickled message, and bytes with it.
+"""The messages between a process and the one that started it: one pickled object each, and bytes.
 
 Both ends are this program, and the socket between them is theirs alone. The bytes go as they are,
 piece by piece: copying megabytes at once would hold the loop.
@@ -40,7 +40,7 @@ def unpack(data: bytes) -> Any:
 
 
 PIECE_BYTES = 128 * 1024
-"""What is copied at once, or twice that."""
+"""At most this is copied at once, or twice that."""
 START_SECONDS = 120.0
 """For it to load what it needs, on a busy machine."""
 

@@ -48,7 +48,7 @@ class PoisonRequestDetector:
         """Tell whether anything is held against such requests."""
         return fingerprint in self.held
 
-    def note_incident(self, fingerprint: RequestFingerprint, replica_id: str) -> None:
+    def record_incident(self, fingerprint: RequestFingerprint, replica_id: str) -> None:
         """A replica broke under such a request."""
         now = self._clock()
         held = self.held.get(fingerprint)
@@ -90,8 +90,8 @@ class ReplicaHealth:
 
     def __init__(self, clock: Callable[[], float], on_sound: Callable[[], None]) -> None:
         self.hedging = HedgePolicy(clock)
-        self._suspicions = PoisonRequestDetector(clock)
-        self.suspects = self._suspicions.held
+        self._poison_requests = PoisonRequestDetector(clock)
+        self.suspects = self._poison_requests.held
         """Whatever is held against requests, most of the time nothing."""
         self._outliers = OutlierDetector(clock)
         self._replicas: Mapping[str, Replica] = {}
@@ -103,7 +103,7 @@ class ReplicaHealth:
         forgotten."""
         for replica_id in self._replicas:
             if replica_id not in replicas or not replicas[replica_id].is_ready:
-                self._suspicions.forget_replica(replica_id)
+                self._poison_requests.forget_replica(replica_id)
                 self.hedging.forget(replica_id)
                 self._outliers.forget(replica_id)
         self._replicas = replicas
@@ -111,24 +111,24 @@ class ReplicaHealth:
     def quarantined_seconds(self, request: SlotRequest) -> float:
         """Return for how much longer such requests are refused, as they broke engines; 0 when they
         are not."""
-        return self._suspicions.quarantined_seconds(request.fingerprint)
+        return self._poison_requests.quarantined_seconds(request.fingerprint)
 
     def late_seconds(self, replica: Replica, request: SlotRequest) -> float | None:
         """Return after how long without a token a second replica should be asked too; None: never,
         as for what may have broken an engine."""
         if request.tier != "priority" or request.sequences > 1:
             return None
-        if self._suspicions.is_suspected(request.fingerprint):
+        if self._poison_requests.is_suspected(request.fingerprint):
             return None
         return self.hedging.seconds_for(replica.record.replica_id, request.input_tokens)
 
-    def note_first(self, replica: Replica, request: SlotRequest, seconds: float) -> None:
+    def record_first_token(self, replica: Replica, request: SlotRequest, seconds: float) -> None:
         """A first token took so long, or longer."""
         if self._has(replica):
             replica_id = replica.record.replica_id
-            self.hedging.times.note(replica_id, request.input_tokens, seconds, self._clock())
+            self.hedging.times.record(replica_id, request.input_tokens, seconds, self._clock())
 
-    def note_times(
+    def record_latencies(
         self, replica: Replica, tokens: TokenUsage, first: float, each: float | None
     ) -> None:
         """A first token took so long, and each of those after it; put the replica out, or take it
@@ -136,39 +136,41 @@ class ReplicaHealth:
         if not self._has(replica):
             return
         was_out = replica.slow_until > 0.0
-        self._outliers.note(replica.record.replica_id, tokens, first, each)
-        self._put_out(self._outliers.judge(replica, self._replicas.values()))
+        self._outliers.record(replica.record.replica_id, tokens, first, each)
+        self._dispatch_after(self._outliers.slowness(replica, self._replicas.values()))
         if was_out and not replica.slow_until:
             self._on_sound()
 
-    def note_success(self, replica: Replica) -> None:
+    def record_success(self, replica: Replica) -> None:
         """A replica made a token: it works."""
         if replica.consecutive_failures:
             was_on_trial = replica.on_probation
-            replica.note_success()
+            replica.record_success()
             if was_on_trial:
                 self._on_sound()
 
     def suspect(self, replica: Replica, fingerprint: RequestFingerprint) -> None:
         """Such a request may have broken a replica."""
-        self._suspicions.note_incident(fingerprint, replica.record.replica_id)
+        self._poison_requests.record_incident(fingerprint, replica.record.replica_id)
 
-    def note_incident(self, replica: Replica, request: SlotRequest, *, is_at_fault: bool) -> None:
+    def record_incident(self, replica: Replica, request: SlotRequest, *, is_at_fault: bool) -> None:
         """A replica broke under a request, and is or may be at fault."""
         now = self._clock()
-        self._put_out(replica.note_incident(request.organization_id, now, is_at_fault=is_at_fault))
+        self._dispatch_after(
+            replica.record_incident(request.organization_id, now, is_at_fault=is_at_fault)
+        )
 
     def confirm_replica_fault(self, replica: Replica, fingerprint: RequestFingerprint) -> None:
         """What broke a replica was served by another: it was the replica's fault."""
-        self._suspicions.clear(fingerprint)
+        self._poison_requests.clear(fingerprint)
         if self._has(replica) and replica.consecutive_failures:
             replica.is_at_fault = True
-            self._put_out(replica.eject(self._clock()))
+            self._dispatch_after(replica.eject(self._clock()))
 
     def _has(self, replica: Replica) -> bool:
         return self._replicas.get(replica.record.replica_id) is replica
 
-    def _put_out(self, pause: float) -> None:
+    def _dispatch_after(self, pause: float) -> None:
         """One is out for so many seconds, if any."""
         if pause:
             asyncio.get_running_loop().call_later(pause, self._on_sound)

@@ -91,7 +91,7 @@ class KvUsage:
         is_asked = self.permit_above is not None and not self.permit_used
         self.permit = grant.permit if is_asked and grant is not None else 0
 
-    def hold(self, service: ServiceCharge, need: KvNeed) -> None:
+    def reserve(self, service: ServiceCharge, need: KvNeed) -> None:
         """A request begins."""
         own = need.tokens - len(need.blocks) * need.block_tokens
         self.holdings[service] = KvHolding(own, need.output_tokens, need.blocks)
@@ -121,7 +121,7 @@ class KvUsage:
         if service is self._permit_user:
             self._permit_user, self.permit_used = None, 0
 
-    def note_growth(self, now: float) -> None:
+    def record_growth(self, now: float) -> None:
         """Take in, once a second, which answers are longer by now than was thought."""
         if now - self._seen_at < CHARGE_SECONDS:
             return

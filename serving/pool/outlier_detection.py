@@ -29,7 +29,7 @@ class LatencySamples:
     def __init__(self) -> None:
         self._sizes: dict[int, dict[str, deque[tuple[float, float]]]] = {}
 
-    def note(self, replica_id: str, tokens: int, seconds: float, now: float) -> None:
+    def record(self, replica_id: str, tokens: int, seconds: float, now: float) -> None:
         """Take in how long a prompt of so many tokens took."""
         of_size = self._sizes.setdefault(tokens.bit_length(), {})
         times = of_size.get(replica_id)
@@ -88,14 +88,14 @@ class OutlierDetector:
         self._each = LatencySamples()
         self._looked_at: dict[str, float] = {}
 
-    def note(self, replica_id: str, tokens: TokenUsage, first: float, each: float | None) -> None:
+    def record(self, replica_id: str, tokens: TokenUsage, first: float, each: float | None) -> None:
         """Take in how long a first token took, and each of those after it, in seconds."""
         now, read = self._clock(), tokens.input - tokens.cached_input
-        self._first.note(replica_id, read, first, now)
+        self._first.record(replica_id, read, first, now)
         if each is not None:
-            self._each.note(replica_id, read, each, now)
+            self._each.record(replica_id, read, each, now)
 
-    def judge(self, replica: Replica, replicas: Collection[Replica]) -> float:
+    def slowness(self, replica: Replica, replicas: Collection[Replica]) -> float:
         """Put a replica out that is far slower than its peers, for the seconds returned, or take
         one back that was tried again; a trial is as short as one request."""
         now, replica_id = self._clock(), replica.record.replica_id

@@ -163,7 +163,7 @@ class WaitPredictor:
         self._came = dict.fromkeys(TIERS, 0)
         self._second_at = 0.0
 
-    def look(self, now: float, *, waited: bool, for_reserved: bool = False) -> None:
+    def advance(self, now: float, *, waited: bool, for_reserved: bool = False) -> None:
         """Let time pass, in which somebody waited, for slots kept free of `batch` or for any, or
         nobody did."""
         passed, self._at = now - self._at, now
@@ -175,11 +175,11 @@ class WaitPredictor:
             self._end_second(now - self._second_at)
             self._second_at = now
 
-    def came_in(self, tier: Tier, slots: int) -> None:
+    def record_arrival(self, tier: Tier, slots: int) -> None:
         """A request waits, or need not."""
         self._came[tier] += slots
 
-    def gave(self, slots: int, *, for_reserved: bool = False) -> None:
+    def record_grant(self, slots: int, *, for_reserved: bool = False) -> None:
         """So many slots were given, while somebody waited."""
         self._rate_of_batch.slots += slots
         if not for_reserved:

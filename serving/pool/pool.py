@@ -64,7 +64,7 @@ class Pool(ReplicaSet):
         self.on_demand = on_demand
         self._on_prompt = on_prompt
         self.health = ReplicaHealth(clock, self.dispatch)
-        self.pressure = LoadShedder(within=all_pressure)
+        self.load_shedder = LoadShedder(within=all_pressure)
         self.kv_reservation = KvReservation()
 
     @property
@@ -81,7 +81,7 @@ class Pool(ReplicaSet):
     @property
     def is_idle(self) -> bool:
         """Whether nobody waits and nothing runs."""
-        return not any(line.running for line in self.queue.lines.values()) and not self.queue
+        return not any(line.running for line in self.queue.tier_queues.values()) and not self.queue
 
     def retire(self) -> None:
         """Its deployment is deleted: no request waits for replicas that would wake on demand."""
@@ -119,15 +119,15 @@ class Pool(ReplicaSet):
         """Take in what may be taken of each replica from now on, of which organizations only a part
         of the weight counts here, which part of these slots tiers keep, and what tiers are
         guaranteed of all gateways' slots."""
-        self.note_shares()
+        self.update_shares()
         self.queue.set_weight_shares(parts)
         self.queue.set_shares(guarantees or DEFAULT_GUARANTEES, tiers or {})
         self.dispatch()
 
-    def set_engine_loads(self, strains: Mapping[str, EngineLoad]) -> None:
+    def set_engine_loads(self, engine_loads: Mapping[str, EngineLoad]) -> None:
         """Take in how full engines are; of one that is not named nothing is known."""
         for replica_id, replica in self.replicas.items():
-            engine_load = strains.get(replica_id)
+            engine_load = engine_loads.get(replica_id)
             replica.engine_load = 0.0 if engine_load is None else engine_load.total
 
     def has_room(self, tier: Tier, sequences: int = 1) -> bool:
@@ -156,9 +156,9 @@ class Pool(ReplicaSet):
             raise RequestQuarantined(seconds)
         self._used_at[request.tier] = self._clock()
         if request.tier == "priority" and not excluded:
-            self.health.hedging.budget.note_request()
+            self.health.hedging.budget.record_request()
         if not self._has_tokens_for(request):
-            raise self.queue.pressed(request)
+            raise self.queue.shed(request)
         pools = [self]
         if elsewhere:
             pools += [pool for pool in elsewhere if pool.trusts(request)]
@@ -195,7 +195,7 @@ class Pool(ReplicaSet):
 
     def release(self, grant: SlotGrant) -> None:
         """End what `acquire` began, and `vacate` may have ended in part."""
-        self.pressure.remove(grant.service.request)
+        self.load_shedder.remove(grant.service.request)
         self.free(grant)
 
     def vacate(self, grant: SlotGrant) -> SlotGrant:
@@ -206,7 +206,7 @@ class Pool(ReplicaSet):
         self.dispatch()
         return grant._replace(prefill_backlog=0)
 
-    def note_read(self, grant: SlotGrant) -> SlotGrant:
+    def record_prefill_done(self, grant: SlotGrant) -> SlotGrant:
         """A prompt was read: its first token came. Return the place, with nothing left to read."""
         grant.replica.prefill_backlog -= grant.prefill_backlog
         return grant._replace(prefill_backlog=0)
@@ -221,7 +221,7 @@ class Pool(ReplicaSet):
             self.kv_reservation.clear()
         while self.queue.is_waited and not is_held_back:
             if not self.is_open:
-                self.queue.send_away(self.no_replica())
+                self.queue.reject_all(self.no_replica())
                 break
             waiter = self.queue.first(self._slots(), passed)
             if waiter is None:
@@ -231,39 +231,39 @@ class Pool(ReplicaSet):
             if self._is_reserved(request.tier):
                 is_held_back = True
             elif (choice := self._choose(request, excluded)) is not None:
-                waiter.turn.set_result(self._occupy(choice, self.queue.serve(waiter)))
-            elif self._may_be_passed(request, excluded):
+                waiter.result.set_result(self._occupy(choice, self.queue.serve(waiter)))
+            elif self._may_be_overtaken(request, excluded):
                 passed[request.tier].add(request.organization_id)
             else:
                 break
         self.queue.passed = passed
         self.queue.set_held_back(is_held_back, waits_for_kv)
 
-    def _may_be_passed(self, request: SlotRequest, excluded: Collection[str]) -> bool:
+    def _may_be_overtaken(self, request: SlotRequest, excluded: Collection[str]) -> bool:
         """Tell whether others may have the slots that are free before one that has its turn, and
         keep room in a KV cache for the first that waits for it."""
         replicas, may = self.replicas.values(), bool(excluded) or request.sequences > 1
         if not (may or self.has_kv_bound) or not any(one.has_room for one in replicas):
             return False
         need = self.queue.kv_need(request)
-        return self.kv_reservation.keep(replicas, self.now, excluded, need) or may
+        return self.kv_reservation.reserve(replicas, self.now, excluded, need) or may
 
     def _grant(self, request: SlotRequest, choice: RouteDecision) -> SlotGrant:
         """Give a place to one that need not wait."""
-        self.pressure.add(request)
+        self.load_shedder.add(request)
         return self._occupy(choice, self.queue.serve_at_once(request))
 
     def _occupy(self, choice: RouteDecision, service: ServiceCharge) -> SlotGrant:
         """Count what a request takes of its replica, and what that learns from it."""
         replica, request = choice.replica, service.request
         if replica.record.kv_capacity_tokens is not None:
-            replica.kv.hold(service, self.queue.kv_need(request))
+            replica.kv.reserve(service, self.queue.kv_need(request))
         replica.in_flight += request.sequences
         replica.prefill_backlog += choice.prefill_backlog
         self.choices[choice.why] += 1
-        if request.blocks:
-            replica.seen.note(request.blocks)
-            self._on_prompt(replica.record.replica_id, request.blocks)
+        if request.prefix_blocks:
+            replica.prefix_history.record(request.prefix_blocks)
+            self._on_prompt(replica.record.replica_id, request.prefix_blocks)
         return SlotGrant(self.queue, replica, service, choice.prefill_backlog)
 
     def _leave(self, grant: SlotGrant) -> None:
@@ -286,16 +286,16 @@ class Pool(ReplicaSet):
         return None if self._is_reserved(request.tier) else self._choose(request, excluded)
 
     def _choose(self, request: SlotRequest, excluded: Collection[str]) -> RouteDecision | None:
-        replicas, now, blocks = self.replicas.values(), self._clock(), request.blocks
+        replicas, now, blocks = self.replicas.values(), self._clock(), request.prefix_blocks
         need = self.queue.kv_need(request) if self.has_kv_bound else None
         width = request.sequences
-        return choose(replicas, now, excluded, sequences=width, blocks=blocks, need=need)
+        return choose(replicas, now, excluded, sequences=width, prefix_blocks=blocks, need=need)
 
     def _slots(self) -> int:
         return sum([replica.share for replica in self.ready])
 
     def _has_tokens_for(self, request: SlotRequest) -> bool:
-        return self.pressure.fits(request, self.queue.guarantees[request.tier])
+        return self.load_shedder.fits(request, self.queue.guarantees[request.tier])
 
     def _is_reserved(self, tier: Tier) -> bool:
         """Tell whether the free slots are kept free of `batch`, and the tier is that."""
@@ -364,7 +364,7 @@ class Slot:
         """After how long without a token a second replica should be asked too; None: never."""
         return self.pool.health.late_seconds(self.replica, self.request)
 
-    def beside(self) -> "Slot":
+    def hedge_slot(self) -> "Slot":
         """Return a slot on another replica for the same request, where there is one to spare."""
         excluded = (*self._excluded, self.replica.record.replica_id)
         return Slot(self.pool, self.request, excluded, is_hedge=True)
@@ -378,19 +378,19 @@ class Slot:
         """Say at the end what the request took; of one that nobody counted, None."""
         self.pool.queue.settle(self.service, tokens)
         if self._first_at is not None and tokens is not None and tokens.input:
-            self._note_times(tokens, self._first_at - self.service.began_at)
+            self._record_latencies(tokens, self._first_at - self.service.began_at)
 
     def token_received(self) -> None:
         """A token came."""
         if self.replica.consecutive_failures:
-            self.pool.health.note_success(self.replica)
+            self.pool.health.record_success(self.replica)
         if self._first_at is None:
             self.unanswered.answered()
             self._first_at = self.service.vacated_at or self.pool.now
             if self._grant.prefill_backlog:
-                self._grant = self.pool.note_read(self._grant)
+                self._grant = self.pool.record_prefill_done(self._grant)
             if len(self.pool.ready) > 1:  # of one alone there is nobody to compare it with
-                self.pool.health.note_first(
+                self.pool.health.record_first_token(
                     self.replica, self.request, self._first_at - self.service.began_at
                 )
 
@@ -400,9 +400,9 @@ class Slot:
         self.pool.queue.refund(self.service)
         seconds, late = self.pool.now - self.service.began_at, self.late_seconds
         if self._first_at is None and late is not None and seconds >= late:
-            self.pool.health.note_first(self.replica, self.request, seconds)
+            self.pool.health.record_first_token(self.replica, self.request, seconds)
             # As if all of the prompt had to be read: how much of it was cached is not known.
-            self._note_times(TokenUsage(self.request.input_tokens), seconds)
+            self._record_latencies(TokenUsage(self.request.input_tokens), seconds)
 
     def replica_failed(self, *, is_at_fault: bool = False) -> None:
         """The replica failed, broke off or fell silent. What began before an incident that is
@@ -411,13 +411,13 @@ class Slot:
             return
         if self._first_at is None and not is_at_fault:
             self.pool.health.suspect(self.replica, self.request.fingerprint)
-        self.pool.health.note_incident(self.replica, self.request, is_at_fault=is_at_fault)
+        self.pool.health.record_incident(self.replica, self.request, is_at_fault=is_at_fault)
 
     def confirm_replica_fault(self) -> None:
         """What broke the replica was served by another: it was the replica's fault."""
         self.pool.health.confirm_replica_fault(self.replica, self.request.fingerprint)
 
-    def _note_times(self, tokens: TokenUsage, first: float) -> None:
+    def _record_latencies(self, tokens: TokenUsage, first: float) -> None:
         """Say how long the first token took, and each of those after it."""
         if self.service.began_at < self.replica.slow_until:
             return  # It says nothing of how the replica fares since it was put out.
@@ -427,9 +427,9 @@ class Slot:
             each = (ended_at - self.service.began_at - first) / (made - 1)
             # Of several choices some may have ended long ago.
             if each > 0.0 and self.request.sequences == 1:
-                self.pool.queue.slot_second.note_pace(1.0 / each)
+                self.pool.queue.slot_second.record_pace(1.0 / each)
         if len(self.pool.ready) > 1 or self.replica.slow_until:
-            self.pool.health.note_times(self.replica, tokens, first, each)
+            self.pool.health.record_latencies(self.replica, tokens, first, each)
 
 
 async def wait_before(
@@ -444,27 +444,27 @@ async def wait_before(
     if first.is_waking:
         request = replace(request, seconds_max=first.wake_seconds)
     waiter = first.queue.join(request, excluded, [pool.queue for pool in others])
-    first.pressure.add(request)
+    first.load_shedder.add(request)
     try:
         _dispatch(pools)
         if len(first.queue) == 1:
             first.on_demand()
-        grant = await _turn_of(waiter, pools)
+        grant = await _wait_for_slot(waiter, pools)
     finally:
-        first.pressure.remove(request)
-    pool = _giver(grant, pools)
-    pool.pressure.add(request)
+        first.load_shedder.remove(request)
+    pool = _pool_of(grant, pools)
+    pool.load_shedder.add(request)
     return pool, grant
 
 
-async def _turn_of(waiter: Waiter, pools: Collection[Pool]) -> SlotGrant:
+async def _wait_for_slot(waiter: Waiter, pools: Collection[Pool]) -> SlotGrant:
     try:
         async with asyncio.timeout(waiter.request.seconds_max):
-            turn = await waiter.turn
+            turn = await waiter.result
     except TimeoutError:
-        if waiter.turn.cancelled():
-            raise _in_vain(waiter, pools) from None
-        turn = waiter.turn.result()
+        if waiter.result.cancelled():
+            raise _why_refused(waiter, pools) from None
+        turn = waiter.result.result()
     except asyncio.CancelledError:
         _withdraw(waiter, pools)
         raise
@@ -473,7 +473,7 @@ async def _turn_of(waiter: Waiter, pools: Collection[Pool]) -> SlotGrant:
     return turn
 
 
-def _in_vain(waiter: Waiter, pools: Collection[Pool]) -> PoolError:
+def _why_refused(waiter: Waiter, pools: Collection[Pool]) -> PoolError:
     """Return what to tell one whose deadline came before its turn."""
     first = next(iter(pools))
     refused = first.queue.give_up(waiter)
@@ -483,14 +483,14 @@ def _in_vain(waiter: Waiter, pools: Collection[Pool]) -> PoolError:
 
 def _withdraw(waiter: Waiter, pools: Collection[Pool]) -> None:
     """The client left, maybe just as it was given a place."""
-    if not waiter.turn.done() or waiter.turn.cancelled():
+    if not waiter.result.done() or waiter.result.cancelled():
         waiter.leave()
-    elif isinstance(grant := waiter.turn.result(), SlotGrant):
+    elif isinstance(grant := waiter.result.result(), SlotGrant):
         grant.queue.refund(grant.service)
-        _giver(grant, pools).free(grant)
+        _pool_of(grant, pools).free(grant)
 
 
-def _giver(grant: SlotGrant, pools: Collection[Pool]) -> Pool:
+def _pool_of(grant: SlotGrant, pools: Collection[Pool]) -> Pool:
     """Return the pool that gave a place."""
     return next(pool for pool in pools if pool.queue is grant.queue)
 

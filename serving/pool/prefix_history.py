@@ -60,7 +60,7 @@ class PrefixHistory:
                 high = middle
         return low
 
-    def note(self, blocks: Blocks) -> None:
+    def record(self, blocks: Blocks) -> None:
         """Remember a prompt."""
         known, touch = self._blocks, self._blocks.move_to_end
         for block in reversed(blocks):

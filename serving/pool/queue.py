@@ -47,7 +47,7 @@ class TierTurns:
         self._mean = dict.fromkeys(TIERS, 0.0)
         self._at = dict.fromkeys(TIERS, 0.0)
 
-    def note(self, tier: Tier, running: int, now: float) -> None:
+    def record(self, tier: Tier, running: int, now: float) -> None:
         """From now on a tier has so many slots."""
         self._mean[tier] = self._mean_of(tier, now)
         self._running[tier], self._at[tier] = running, now
@@ -91,12 +91,12 @@ class AnswerLengths:
         self._mean = OUTPUT_TOKENS
         self._of: OrderedDict[str, float] = OrderedDict()
 
-    def likely(self, request: SlotRequest) -> int:
+    def expected(self, request: SlotRequest) -> int:
         """Return how many tokens all sequences of a request probably make."""
         each = self._of.get(request.organization_id, self._mean)
         return min(request.output_tokens_max, ceil(each * request.sequences))
 
-    def note(self, request: SlotRequest, tokens: int) -> None:
+    def record(self, request: SlotRequest, tokens: int) -> None:
         """Take in how many tokens all sequences of a request made."""
         each, known = tokens / request.sequences, self._of.pop(request.organization_id, self._mean)
         self._of[request.organization_id] = known + RECENT_ANSWER * (each - known)
@@ -130,18 +130,18 @@ class SlotGrant(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A request in line, in each of `queues`; `turn` is done when its wait is over, one way or the
-    other."""
+    """A request that waits in each of `queues`; `result` is done when its wait is over, one way or
+    the other."""
 
     request: SlotRequest
     excluded: Collection[str]
-    turn: asyncio.Future[SlotGrant | PoolError]
+    result: asyncio.Future[SlotGrant | PoolError]
     queues: list["FairQueue"] = field(default_factory=list)
 
     def leave(self) -> None:
         """Step out of all lines; harmless when one is in none."""
         for queue in self.queues:
-            queue.leave(self)
+            queue.remove(self)
 
 
 class FairQueue:
@@ -155,7 +155,7 @@ class FairQueue:
     def __init__(self, clock: Callable[[], float], bounds: QueueLimits) -> None:
         self.refusals: Counter[tuple[Tier, Cause]] = Counter()
         self.slot_second = SlotSecondCost()
-        self.lines: dict[Tier, TierQueue[Waiter]] = {
+        self.tier_queues: dict[Tier, TierQueue[Waiter]] = {
             tier: TierQueue(bounds, self.slot_second) for tier in TIERS
         }
         self._pace = WaitPredictor()
@@ -175,34 +175,34 @@ class FairQueue:
         self._charged_at = 0.0
         self.token_bytes = 4.0
         """Of a prompt as JSON, on average of late."""
-        self._in_order = tuple(self.lines.values())
+        self._by_urgency = tuple(self.tier_queues.values())
         self._clock = clock
 
     def __len__(self) -> int:
-        return sum(map(len, self.lines.values()))
+        return sum(map(len, self.tier_queues.values()))
 
     @property
     def is_waited(self) -> bool:
         """Whether anybody waits."""
-        return sum([line.requests for line in self._in_order]) > 0
+        return sum([line.requests for line in self._by_urgency]) > 0
 
     @property
-    def is_waited_by_wide(self) -> bool:
+    def has_multi_sequence_waiter(self) -> bool:
         """Whether a request for several slots waits."""
-        return any(line.slots > line.requests for line in self._in_order)
+        return any(line.slots > line.requests for line in self._by_urgency)
 
     def is_first(self, tier: Tier) -> bool:
         """Tell whether one that comes now need not wait for others: `batch` lets all pass."""
-        waiting = sum([line.requests for line in self._in_order])
-        return waiting == (0 if tier == "batch" else self.lines["batch"].requests)
+        waiting = sum([line.requests for line in self._by_urgency])
+        return waiting == (0 if tier == "batch" else self.tier_queues["batch"].requests)
 
     def serve_at_once(self, request: SlotRequest) -> ServiceCharge:
         """Count one that need not wait."""
         is_waited = self._look()
-        self._pace.came_in(request.tier, request.sequences)
+        self._pace.record_arrival(request.tier, request.sequences)
         if is_waited:
-            self._pace.gave(request.sequences, for_reserved=self._is_held_back)
-        return self._begun(self.lines[request.tier].serve_at_once(request))
+            self._pace.record_grant(request.sequences, for_reserved=self._is_held_back)
+        return self._begun(self.tier_queues[request.tier].serve_at_once(request))
 
     def join(
         self, request: SlotRequest, excluded: Collection[str], others: Sequence["FairQueue"] = ()
@@ -212,7 +212,7 @@ class FairQueue:
         queues = [self, *others]
         for queue in queues:
             queue._look()
-        if self.lines[request.tier].is_full_of(request):
+        if self.tier_queues[request.tier].is_full_of(request):
             raise self._refused(
                 request, TenantQueueFull(self._seconds_for(request.sequences, request.tier))
             )
@@ -223,18 +223,18 @@ class FairQueue:
         self._make_room(request)
         waiter = Waiter(request, excluded, asyncio.get_running_loop().create_future(), queues)
         for queue in queues:
-            queue._pace.came_in(request.tier, request.sequences)
-            queue.lines[request.tier].join(waiter, queue.passed.get(request.tier, ()))
+            queue._pace.record_arrival(request.tier, request.sequences)
+            queue.tier_queues[request.tier].join(waiter, queue.passed.get(request.tier, ()))
         return waiter
 
-    def pressed(self, request: SlotRequest) -> PoolOverloaded:
+    def shed(self, request: SlotRequest) -> PoolOverloaded:
         """Return what to tell one that is not let in, as too much waits or runs already."""
         return self._refused(request, PoolOverloaded("pressed", self._seconds_until(request)))
 
-    def leave(self, waiter: Waiter) -> None:
+    def remove(self, waiter: Waiter) -> None:
         """Step out of this line; harmless when one is not in it."""
         self._look()
-        self.lines[waiter.request.tier].leave(waiter)
+        self.tier_queues[waiter.request.tier].remove(waiter)
 
     def give_up(self, waiter: Waiter) -> PoolOverloaded:
         """Return what to tell one whose deadline came before its turn."""
@@ -248,7 +248,7 @@ class FairQueue:
         tier, which keep theirs."""
         self._look()
         heads = {}
-        for tier, line in self.lines.items():
+        for tier, line in self.tier_queues.items():
             if line.requests:
                 head = self._head(line, but.get(tier, ()))
                 if head is not None:
@@ -259,8 +259,8 @@ class FairQueue:
 
     def _head(self, line: TierQueue[Waiter], but: Collection[str]) -> Waiter | None:
         """Return whose turn it is in a line; one whose client left just now is passed over."""
-        while (waiter := line.first(but)) is not None and waiter.turn.done():
-            line.leave(waiter)
+        while (waiter := line.first(but)) is not None and waiter.result.done():
+            line.remove(waiter)
         return waiter
 
     def serve(self, waiter: Waiter) -> ServiceCharge:
@@ -271,10 +271,10 @@ class FairQueue:
             if queue._waits_for_kv:
                 queue._kv_rate.slots += queue.kv_need(request).tokens
             else:
-                queue._pace.gave(request.sequences, for_reserved=queue._is_held_back)
+                queue._pace.record_grant(request.sequences, for_reserved=queue._is_held_back)
             if queue is not self:
-                queue.leave(waiter)
-        return self._begun(self.lines[request.tier].serve(waiter))
+                queue.remove(waiter)
+        return self._begun(self.tier_queues[request.tier].serve(waiter))
 
     def settle(self, service: ServiceCharge, tokens: TokenUsage | None) -> None:
         """Charge what one really took, by its tokens or by its time; None where nobody counted."""
@@ -285,30 +285,30 @@ class FairQueue:
         slot_seconds = request.sequences * (until - service.began_at)
         # Whole, so that requests that cost the same count the same.
         time_cost = round(slot_seconds * self.slot_second.at(request.rates))
-        self.lines[request.tier].settle(service, tokens, time_cost)
+        self.tier_queues[request.tier].settle(service, tokens, time_cost)
         if tokens is not None and tokens.input:
-            self.slot_second.note(request.rates.cost(tokens), slot_seconds, now)
+            self.slot_second.record(request.rates.cost(tokens), slot_seconds, now)
             if request.prompt_bytes:
                 each = request.prompt_bytes / tokens.input
                 each = min(TOKEN_BYTES_MAX, max(TOKEN_BYTES_MIN, each))
                 self.token_bytes += RECENT * (each - self.token_bytes)
             if self.has_kv_bound:
-                self._answers.note(request, tokens.output)
+                self._answers.record(request, tokens.output)
 
     def refund(self, service: ServiceCharge) -> None:
         """Charge nothing for one: its organization has nothing of it."""
-        self.lines[service.request.tier].settle(service, NO_TOKENS)
+        self.tier_queues[service.request.tier].settle(service, NO_TOKENS)
 
     def end(self, service: ServiceCharge) -> None:
         """One is served no more."""
         tier = service.request.tier
-        self.lines[tier].end(service)
-        self._turns.note(tier, self.lines[tier].running, self._clock())
+        self.tier_queues[tier].end(service)
+        self._turns.record(tier, self.tier_queues[tier].running, self._clock())
 
     def _begun(self, service: ServiceCharge) -> ServiceCharge:
         tier = service.request.tier
         service.began_at = now = self._clock()
-        self._turns.note(tier, self.lines[tier].running, now)
+        self._turns.record(tier, self.tier_queues[tier].running, now)
         return service
 
     def set_served(self, is_served: bool) -> None:
@@ -328,7 +328,7 @@ class FairQueue:
 
     def kv_need(self, request: SlotRequest) -> KvNeed:
         """Return what a request probably takes of a KV cache."""
-        output, blocks = self._answers.likely(request), request.blocks
+        output, blocks = self._answers.expected(request), request.prefix_blocks
         tokens = request.input_tokens
         if not blocks:
             return KvNeed(tokens + output, output)
@@ -342,20 +342,20 @@ class FairQueue:
 
     def set_weight_shares(self, parts: Mapping[str, float]) -> None:
         """Say of which organizations only a part of the weight counts here."""
-        for line in self.lines.values():
+        for line in self.tier_queues.values():
             line.set_weight_shares(parts)
 
-    def send_away(self, error: PoolError) -> None:
+    def reject_all(self, error: PoolError) -> None:
         """Tell all that wait that they wait in vain here: who stands in another line goes on."""
-        for line in self._in_order:
+        for line in self._by_urgency:
             while (waiter := self._head(line, ())) is not None:
-                self.leave(waiter)
+                self.remove(waiter)
                 waiter.queues.remove(self)
                 if not waiter.queues:
-                    waiter.turn.set_result(error)
+                    waiter.result.set_result(error)
 
     def _make_room(self, request: SlotRequest) -> None:
-        line, outweighed = self.lines[request.tier], list[Waiter]()
+        line, outweighed = self.tier_queues[request.tier], list[Waiter]()
         while not line.has_room(request):
             waiter = line.eviction_candidate(request)
             if waiter is None:
@@ -363,17 +363,17 @@ class FairQueue:
                     line.join(one)
                 seconds = self._seconds_for(request.sequences, request.tier)
                 raise self._refused(request, PoolOverloaded("queue_full", seconds))
-            line.leave(waiter)
+            line.remove(waiter)
             outweighed.append(waiter)
         for waiter in outweighed:
             waiter.leave()
-            if not waiter.turn.done():
+            if not waiter.result.done():
                 late = self._seconds_until(waiter.request)
                 refused = self._refused(waiter.request, PoolOverloaded("outweighed", late))
-                waiter.turn.set_result(refused)
+                waiter.result.set_result(refused)
 
     def _refused(self, request: SlotRequest, error: PoolOverloaded) -> PoolOverloaded:
-        self.refusals[request.tier, error.cause] += 1
+        self.refusals[request.tier, error.reason] += 1
         return error
 
     def _look(self) -> bool:
@@ -381,20 +381,20 @@ class FairQueue:
         anybody is lifted to others or has its turn."""
         is_waited = self._is_served and self.is_waited and not self._waits_for_kv
         now = self._clock()
-        self._pace.look(now, waited=is_waited, for_reserved=self._is_held_back)
+        self._pace.advance(now, waited=is_waited, for_reserved=self._is_held_back)
         if self._waits_for_kv:
             self._kv_rate.wait(now - self._kv_at)
             self._kv_at = now
         if now - self._charged_at >= CHARGE_SECONDS:
             self._charged_at = now
-            for line in self._in_order:
+            for line in self._by_urgency:
                 line.charge_running(now)
         return is_waited
 
     def _seconds_until(self, request: SlotRequest) -> float:
         """Return how long one that comes now would wait for turns in its own tier."""
         growth = self._pace.growth(request.tier, self.guarantees)
-        turns = self.lines[request.tier].slots_before(request, growth)
+        turns = self.tier_queues[request.tier].slots_before(request, growth)
         seconds = self._seconds_for(turns, request.tier)
         if self._waits_for_kv:
             seconds = max(seconds, self._kv_seconds_for(turns, request))
@@ -405,7 +405,7 @@ class FairQueue:
         its own tier; 0 while too little was seen to tell, and for one that is smaller than what
         waits: it may pass. Other tiers count as if they took nothing, so that what they hold
         refuses no request."""
-        tokens, line = self.kv_need(request).tokens, self.lines[request.tier]
+        tokens, line = self.kv_need(request).tokens, self.tier_queues[request.tier]
         pace = self._kv_rate.per_second
         is_seen = self._kv_rate.slots >= KV_SEEN_MIN * tokens
         if tokens < self._waits_for_kv or not (pace and is_seen):
@@ -413,5 +413,7 @@ class FairQueue:
         return (slots * line.tokens / max(1, line.slots) + tokens) / pace
 
     def _seconds_for(self, slots: float, tier: Tier) -> float:
-        loads = {other: TierLoad(line.running, line.slots) for other, line in self.lines.items()}
+        loads = {
+            other: TierLoad(line.running, line.slots) for other, line in self.tier_queues.items()
+        }
         return self._pace.seconds_for(slots, tier, loads, self.guarantees)

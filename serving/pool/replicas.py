@@ -29,7 +29,7 @@ class FirstTokenWait:
         """A token came: what began is not begun anew."""
         self._among.discard(self)
 
-    def lose(self) -> None:
+    def mark_lost(self) -> None:
         """The replica is no more."""
         self._among.discard(self)
         if self._task is not None:
@@ -103,7 +103,7 @@ class Replica:
     slow_at: float = 0.0
     slow_until: float = 0.0
     consecutive_slow: int = 0
-    seen: PrefixHistory = field(default_factory=PrefixHistory)
+    prefix_history: PrefixHistory = field(default_factory=PrefixHistory)
     """What its prefix cache probably holds."""
     unanswered: set[FirstTokenWait] = field(default_factory=set)
     """Requests that wait for their first token."""
@@ -137,7 +137,7 @@ class Replica:
         capacity = self.record.kv_capacity_tokens
         if capacity is None:
             return True
-        self.kv.note_growth(now)
+        self.kv.record_growth(now)
         tokens = self.kv.tokens_for(need)
         if self.kv_passing_max is not None and tokens > self.kv_passing_max:
             return False
@@ -148,7 +148,7 @@ class Replica:
             return True
         return self.in_flight == 0 and (kv.share is None or kv.share + kv.permit >= capacity)
 
-    def keep_kv_room(self, need: KvNeed) -> None:
+    def reserve_kv_room(self, need: KvNeed) -> None:
         """A request waits for room in the KV cache: whatever begins before it has to be so small
         that all slots full of it leave that room. So it begins when what runs now has ended. One
         that waits for a permit takes nothing of the share, and others may have all of that."""
@@ -222,17 +222,17 @@ class Replica:
             return False
         return not self.on_probation or self.in_flight == 0
 
-    def lose_unanswered(self) -> None:
+    def fail_unanswered(self) -> None:
         """End the requests that it has not answered: another replica may."""
         for one in list(self.unanswered):
-            one.lose()
+            one.mark_lost()
 
-    def note_success(self) -> None:
+    def record_success(self) -> None:
         """It made a token: whatever was held against it is forgotten."""
         self.consecutive_failures, self.is_at_fault, self.ejected_until = 0, False, 0.0
         self._organizations.clear()
 
-    def note_incident(self, organization_id: str, now: float, *, is_at_fault: bool) -> float:
+    def record_incident(self, organization_id: str, now: float, *, is_at_fault: bool) -> float:
         """It broke under an organization's request; return for how many seconds it is out."""
         self.incidents += 1
         self.consecutive_failures += 1
@@ -346,7 +346,7 @@ class ReplicaSet:
                 record, share, loads_since=self._clock()
             )
             if record.started_at != replica.record.started_at:
-                replica.seen.clear()
+                replica.prefix_history.clear()
                 replica.loads_since = self._clock()
             replica.record, replica.share = record, share
             replica.may_exceed = self._may_exceed(record)
@@ -355,10 +355,10 @@ class ReplicaSet:
         self.ready = [each for each in kept.values() if each.is_ready]
         for replica in kept.values():
             if self.ready and replica.is_lost:
-                replica.lose_unanswered()
-        self._note_declared()
+                replica.fail_unanswered()
+        self._update_declared()
 
-    def note_shares(self) -> None:
+    def update_shares(self) -> None:
         """Take in what may be taken of each replica from now on."""
         for replica in self.replicas.values():
             replica.share = self._share_of(replica.record)
@@ -369,7 +369,7 @@ class ReplicaSet:
         for replica_id, replica in self.replicas.items():
             replica.kv.set_grant(grants.get(replica_id))
 
-    def _note_declared(self) -> None:
+    def _update_declared(self) -> None:
         """Work out what all replicas can do: those that are ready, or will be."""
         meant = self.ready or [
             each for each in self.replicas.values() if each.is_coming or each.is_asleep

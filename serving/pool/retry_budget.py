@@ -31,17 +31,17 @@ class RetryBudget:
         return self._saved >= self._saved_max
 
     @property
-    def has_one(self) -> bool:
+    def has_retry(self) -> bool:
         """Whether a retry is allowed now."""
         return self._saved >= 1.0
 
-    def note_request(self) -> None:
+    def record_request(self) -> None:
         """Count a request."""
         self._saved = min(self._saved_max, self._saved + self._share)
 
     def take(self) -> bool:
         """Tell whether a retry is allowed now, and count it."""
-        if not self.has_one:
+        if not self.has_retry:
             return False
         self._saved -= 1.0
         return True
@@ -56,19 +56,19 @@ class OrganizationRetryBudgets:
         """Of organizations that have taken retries, until they are full again."""
         self._gateway = RetryBudget(GATEWAY_SHARE, GATEWAY_SAVED_MAX, GATEWAY_SAVED_MAX)
 
-    def note_request(self, organization_id: str) -> None:
+    def record_request(self, organization_id: str) -> None:
         """Count a request of an organization."""
-        self._gateway.note_request()
+        self._gateway.record_request()
         budget = self._budgets.get(organization_id)
         if budget is None:
             return
-        budget.note_request()
+        budget.record_request()
         if budget.is_full:
             del self._budgets[organization_id]
 
     def take(self, organization_id: str) -> bool:
         """Tell whether an organization is allowed a retry now, and count it."""
-        if not self._gateway.has_one:
+        if not self._gateway.has_retry:
             return False
         budget = self._budgets.setdefault(organization_id, RetryBudget())
         self._budgets.move_to_end(organization_id)

@@ -43,10 +43,10 @@ def choose(
     excluded: Collection[str] = (),
     *,
     sequences: int = 1,
-    blocks: Blocks = (),
+    prefix_blocks: Blocks = (),
     need: KvNeed | None = None,
 ) -> RouteDecision | None:
-    """Return a usable replica with a free slot for a prompt that begins with `blocks`, with
+    """Return a usable replica with a free slot for a prompt that begins with `prefix_blocks`, with
     `sequences` of them where there is one; without, one where the share may be exceeded. Its KV
     cache has room for the `need`, if that is known.
 
@@ -62,9 +62,9 @@ def choose(
         free = [each for each in free if each.has_kv_room(need, now)]
     if not free:
         return None
-    if not blocks or len(usable) == 1:
+    if not prefix_blocks or len(usable) == 1:
         return RouteDecision(min(free, key=_load), "load")
-    return _soonest(usable, free, sequences, blocks)
+    return _soonest(usable, free, sequences, prefix_blocks)
 
 
 class KvReservation:
@@ -90,7 +90,7 @@ class KvReservation:
             self.replica.kv_passing_max = None
         self.replica = self.need = None
 
-    def keep(
+    def reserve(
         self, replicas: Iterable[Replica], now: float, excluded: Collection[str], need: KvNeed
     ) -> bool:
         """Tell whether a request waits for room, and keep it for the first that does."""
@@ -98,7 +98,7 @@ class KvReservation:
         full = [each for each in usable if not each.has_kv_room(need, now)]
         if full and self.replica is None:
             self.replica, self.need = max(full, key=_kv_nearness), need
-            self.replica.keep_kv_room(need)
+            self.replica.reserve_kv_room(need)
         return bool(full)
 
     def demands(
@@ -158,7 +158,7 @@ def _soonest(
     """Return where a prompt is soonest read of those with room that have not too much to do; where
     all have, the least busy."""
     length = len(blocks)
-    known = {each: each.seen.count(blocks) for each in usable}
+    known = {each: each.prefix_history.count(blocks) for each in usable}
     delays = {
         each: MISS_WEIGHT * (length - known[each])
         + each.prefill_backlog

@@ -52,9 +52,9 @@ class NoHedgeSlot(PoolError):
 class PoolOverloaded(PoolError):
     """It cannot wait here; in `seconds` there should be room again."""
 
-    def __init__(self, cause: Cause, seconds: float = 0.0) -> None:
-        super().__init__(cause)
-        self.cause = cause
+    def __init__(self, reason: Cause, seconds: float = 0.0) -> None:
+        super().__init__(reason)
+        self.reason = reason
         self.seconds = seconds
 
 
@@ -130,7 +130,7 @@ class SlotSecondCost:
         """Return it in uncached input tokens; 0 before anything ended."""
         return max(self.mean, rates.output * self.pace)
 
-    def note(self, cost: float, slot_seconds: float, now: float) -> None:
+    def record(self, cost: float, slot_seconds: float, now: float) -> None:
         """Take in what the tokens of a request cost that ended."""
         if slot_seconds <= 0.0:
             return
@@ -139,7 +139,7 @@ class SlotSecondCost:
         self._slot_seconds = kept * self._slot_seconds + slot_seconds
         self._at, self.mean = now, self._cost / self._slot_seconds
 
-    def note_pace(self, tokens_a_second: float) -> None:
+    def record_pace(self, tokens_a_second: float) -> None:
         """Take in how fast an answer of one sequence was made."""
         known = self.pace
         self.pace += (RECENT_PACE if known else 1.0) * (tokens_a_second - known)
@@ -149,8 +149,8 @@ class SlotRequest(msgspec.Struct, frozen=True):
     """`sequences` is the slots it takes: one for each sequence that it has an engine make.
 
     `input_tokens` are estimated, by `prompt_bytes` where those are known. `output_tokens_max` is
-    for all of its sequences together. It waits `seconds_max` at most. `blocks` are what its prompt
-    begins with.
+    for all of its sequences together. It waits `seconds_max` at most. `prefix_blocks` are what its
+    prompt begins with.
     """
 
     organization_id: str
@@ -163,7 +163,7 @@ class SlotRequest(msgspec.Struct, frozen=True):
     output_tokens_max: int = 0
     rates: TokenWeights = USUAL
     seconds_max: float = 30.0
-    blocks: Blocks = ()
+    prefix_blocks: Blocks = ()
     is_paying: bool = True
 
     @property

@@ -88,11 +88,11 @@ class Tenant(Generic[Waiter]):
         self.waiting -= waiter.request.sequences
         self.tokens -= waiter.request.input_tokens
 
-    def likely_output(self, request: SlotRequest) -> float:
+    def expected_output(self, request: SlotRequest) -> float:
         """Return how many tokens an answer probably has."""
         return min(request.output_tokens_max, self.mean_output * request.sequences)
 
-    def note_output(self, tokens: float) -> None:
+    def record_output(self, tokens: float) -> None:
         """Take in how long an answer of one sequence was."""
         self.mean_output += RECENT * (tokens - self.mean_output)
 
@@ -106,7 +106,7 @@ class ServiceCharge(msgspec.Struct, eq=False):
     none. A request that `is_settled` is charged nothing more.
     """
 
-    member: Tenant[Any]
+    tenant: Tenant[Any]
     request: SlotRequest
     charged: float
     effective_weight: float
@@ -132,7 +132,7 @@ class TenantCounts:
     def __len__(self) -> int:
         return len(self._likeness)
 
-    def note(self, member: Tenant[Any]) -> None:
+    def record(self, member: Tenant[Any]) -> None:
         """Count an organization as it waits now, and no longer as it did."""
         before = self._likeness.pop(member.tenant_id, None)
         if before is not None:
@@ -211,15 +211,15 @@ class TierQueue(Generic[Waiter]):
         """and of those that are served."""
         self._busy: dict[str, Tenant[Waiter]] = {}
         self._idle: OrderedDict[str, Tenant] = OrderedDict()
-        self._turns: UpdatableHeap[str] = UpdatableHeap()
-        self._weightiest: UpdatableHeap[str] = UpdatableHeap()
+        self._by_counter: UpdatableHeap[str] = UpdatableHeap()
+        self._by_weight: UpdatableHeap[str] = UpdatableHeap()
         self._level = 0.0
         """The counter of whoever was served last, as it was before."""
         self._mean_output = OUTPUT_TOKENS
         self._newcomers = 0.0
         """The part of those who join whose organizations had nobody waiting."""
         self._parted: set[str] = set()
-        self._crowd = TenantCounts()
+        self._tenant_counts = TenantCounts()
         self._services: dict[ServiceCharge, None] = {}
         """Those that are not settled."""
 
@@ -235,7 +235,7 @@ class TierQueue(Generic[Waiter]):
         for organization_id in {*self._parted, *parts}:
             if (member := self._busy.get(organization_id)) is not None:
                 member.weight_share = max(PART_MIN, parts.get(organization_id, 1.0))
-                self._crowd.note(member)
+                self._tenant_counts.record(member)
         self._parted = set(parts)
         if (within := self._within()) is not None:
             within.set_weight_shares(parts)
@@ -279,28 +279,28 @@ class TierQueue(Generic[Waiter]):
         self._newcomers += RECENT_OF_ALL * ((not member.waiters) - self._newcomers)
         if not member.waiters:
             self._lift(member, passed)
-            self._turns.put(member.tenant_id, member.counter)
+            self._by_counter.put(member.tenant_id, member.counter)
         member.add(waiter)
         if member.within is not None:
             member.within.join(waiter, passed)
         self._note_waiting(member, 1, waiter.request)
 
-    def leave(self, waiter: Waiter) -> None:
+    def remove(self, waiter: Waiter) -> None:
         """Step out of line; harmless when one is not in it."""
         member = self._busy.get(self._id(waiter.request))
         if member is None or waiter not in member.waiters:
             return
         member.remove(waiter)
         if member.within is not None:
-            member.within.leave(waiter)
+            member.within.remove(waiter)
         if not member.waiters:
-            self._turns.drop(member.tenant_id)
+            self._by_counter.drop(member.tenant_id)
         self._note_waiting(member, -1, waiter.request)
         self._rest(member)
 
     def first(self, but: Collection[str] = ()) -> Waiter | None:
         """Return whose turn it is, `but` some organizations."""
-        tenant_id = self._turns.first(self._passed(but))
+        tenant_id = self._by_counter.first(self._passed(but))
         if tenant_id is None:
             return None
         member = self._busy[tenant_id]
@@ -320,11 +320,11 @@ class TierQueue(Generic[Waiter]):
         turns = (waiting + request.sequences) / (
             own.effective_weight if own else max(1, request.weight)
         )
-        before = waiting + self._crowd.slots(own, turns)
+        before = waiting + self._tenant_counts.slots(own, turns)
         for _ in range(GROWTH_STEPS if waiting else 0):
             new = growth * before * self._newcomers
-            more = (growth * before - new) / len(self._crowd)
-            before = waiting + self._crowd.slots(own, turns, more)
+            more = (growth * before - new) / len(self._tenant_counts)
+            before = waiting + self._tenant_counts.slots(own, turns, more)
             before += new * waiting / (waiting + request.sequences)
         return before
 
@@ -333,7 +333,7 @@ class TierQueue(Generic[Waiter]):
         member = self._busy[self._id(waiter.request)]
         member.remove(waiter)
         if not member.waiters:
-            self._turns.drop(member.tenant_id)
+            self._by_counter.drop(member.tenant_id)
         self._note_waiting(member, -1, waiter.request)
         service = self._begin(member, waiter.request)
         if member.within is not None:
@@ -365,12 +365,12 @@ class TierQueue(Generic[Waiter]):
             most = request.input_tokens + request.output_tokens_max * request.rates.output
             cost = max(cost, min(cost + CHARGE_SECONDS * each_second, most))
             if cost > service.charged:
-                service.member.counter += (cost - service.charged) / service.effective_weight
+                service.tenant.counter += (cost - service.charged) / service.effective_weight
                 service.charged = cost
-                charged[service.member] = None
-            within, own = service.member.within, service.within
+                charged[service.tenant] = None
+            within, own = service.tenant.within, service.within
             if within is not None and own is not None and cost > own.charged:
-                within._charge(own.member, (cost - own.charged) / own.effective_weight)
+                within._charge(own.tenant, (cost - own.charged) / own.effective_weight)
                 own.charged = cost
         for member in charged:
             self._charge(member, 0.0)  # Once for all of its requests: its turn may be another now.
@@ -383,12 +383,12 @@ class TierQueue(Generic[Waiter]):
         it was charged: who leaves before the engine says what it made held a slot all the same."""
         if service.is_settled:
             return
-        member, request = service.member, service.request
+        member, request = service.tenant, service.request
         cost = service.charged if tokens is None else request.rates.cost(tokens)
         cost = max(cost, time_cost)
         if tokens is not None and tokens.input:
             each = tokens.output / request.sequences
-            member.note_output(each)
+            member.record_output(each)
             self._mean_output += RECENT_OF_ALL * (each - self._mean_output)
         self._charge(member, (cost - service.charged) / service.effective_weight)
         service.charged, service.is_settled, service.progress = cost, True, None
@@ -399,7 +399,7 @@ class TierQueue(Generic[Waiter]):
     def end(self, service: ServiceCharge) -> None:
         """A request's slots are free again; what it was charged stays, if nobody settled it."""
         self._services.pop(service, None)
-        member = service.member
+        member = service.tenant
         member.running -= service.request.sequences
         self.running -= service.request.sequences
         if member.within is not None and service.within is not None:
@@ -417,7 +417,7 @@ class TierQueue(Generic[Waiter]):
         return passed
 
     def _heaviest(self) -> Tenant[Waiter] | None:
-        tenant_id = self._weightiest.first()
+        tenant_id = self._by_weight.first()
         return None if tenant_id is None else self._busy[tenant_id]
 
     def _enter(self, request: SlotRequest) -> Tenant[Waiter]:
@@ -430,7 +430,7 @@ class TierQueue(Generic[Waiter]):
                 member.within = TierQueue(self.bounds, self.slot_second, is_within=True)
         if member.weight != (weight := max(1, request.weight)):
             member.weight = weight
-            self._crowd.note(member)
+            self._tenant_counts.record(member)
         self._busy[tenant_id] = member
         return member
 
@@ -439,7 +439,7 @@ class TierQueue(Generic[Waiter]):
         self._level = max(self._level, member.counter)
         price = request.rates.output
         soon = CHARGE_SECONDS * request.sequences * self.slot_second.at(request.rates)
-        made = max(member.likely_output(request) * price, soon)
+        made = max(member.expected_output(request) * price, soon)
         cost = request.input_tokens + min(made, request.output_tokens_max * price)
         member.running += request.sequences
         self.running += request.sequences
@@ -451,21 +451,21 @@ class TierQueue(Generic[Waiter]):
     def _charge(self, member: Tenant[Any], service: float) -> None:
         member.counter += service
         if member.waiters:
-            self._turns.put(member.tenant_id, member.counter)
+            self._by_counter.put(member.tenant_id, member.counter)
 
     def _lift(self, member: Tenant[Any], passed: Collection[str] = ()) -> None:
-        least = self._turns.least(self._passed(passed))
+        least = self._by_counter.least(self._passed(passed))
         member.counter = max(member.counter, self._level if least is None else least)
 
     def _note_waiting(self, member: Tenant[Any], requests: int, request: SlotRequest) -> None:
         self.requests += requests
         self.tokens += requests * request.input_tokens
         self.slots += requests * request.sequences
-        self._crowd.note(member)
+        self._tenant_counts.record(member)
         if member.waiters:
-            self._weightiest.put(member.tenant_id, -self._heaviness(member))
+            self._by_weight.put(member.tenant_id, -self._heaviness(member))
         else:
-            self._weightiest.drop(member.tenant_id)
+            self._by_weight.drop(member.tenant_id)
 
     def _heaviness(self, member: Tenant[Any]) -> float:
         return self.bounds.fill(len(member.waiters), member.tokens) / member.weight

@@ -32,7 +32,7 @@ CLAIM_SECONDS = 2.0
 KEEP_TRY_SECONDS = 5.0
 END_SECONDS = 5.0
 KEEP_SECONDS = 15.0
-"""How long an answer's end waits for control to keep it, which may be starting anew meanwhile."""
+"""The end of an answer waits this long for control to keep it, which may be restarting."""
 AGAIN_SECONDS = 0.5
 BACKOFF_MAX_SECONDS = 5.0
 CLAIMS, ANSWERS, ENDINGS = (f"idempotency/{name}" for name in ("claims", "responses", "endings"))
@@ -48,19 +48,19 @@ class IdempotencyClaims:
     def __init__(self, api: ControlApi, journal: Journal) -> None:
         self._api = api
         self._journal = journal
-        self._untold: dict[ClaimEnding, asyncio.Future[None]] = {}
-        self._has_news = asyncio.Event()
-        for ending in journal.left_claims:
+        self._unsent: dict[ClaimEnding, asyncio.Future[None]] = {}
+        self._has_unsent = asyncio.Event()
+        for ending in journal.recovered_claims:
             self.end(ending)
 
     @property
-    def untold_count(self) -> int:
-        """How many endings control has yet to hear of."""
-        return len(self._untold)
+    def unsent_count(self) -> int:
+        """The number of endings that control has yet to acknowledge."""
+        return len(self._unsent)
 
     async def claim(self, claim: IdempotencyClaim) -> Verdict:
         """Ask to be the one request of a key. Raises ClaimStateUnknown, and JournalUnavailable."""
-        await self._journal.note_claim(claim.event_id, claim.organization_id)
+        await self._journal.record_claim(claim.event_id, claim.organization_id)
         try:
             reply = await self._api.post(CLAIMS, claim, ClaimReply, CLAIM_SECONDS)
         except InternalCallError as error:
@@ -71,48 +71,48 @@ class IdempotencyClaims:
             self._journal.forget_claims([claim.event_id])
         return reply.verdict
 
-    async def keep(self, claim: IdempotencyClaim, sealed: bytes | None) -> bool:
+    async def store_response(self, claim: IdempotencyClaim, sealed: bytes | None) -> bool:
         """Have an answer kept, and tell whether it is the one of its key. Raises
         ClaimStateUnknown."""
         try:
             async with asyncio.timeout(KEEP_SECONDS):
-                return await self._keep(StoreResponse(claim, sealed))
+                return await self._store_response(StoreResponse(claim, sealed))
         except TimeoutError:
             raise ClaimStateUnknown from None
 
     def end(self, ending: ClaimEnding) -> asyncio.Future[None]:
         """Tell control how a claim ended; return what is done when it has heard of it."""
-        if ending not in self._untold:
-            self._untold[ending] = asyncio.get_running_loop().create_future()
-            self._has_news.set()
-        return self._untold[ending]
+        if ending not in self._unsent:
+            self._unsent[ending] = asyncio.get_running_loop().create_future()
+            self._has_unsent.set()
+        return self._unsent[ending]
 
     async def run(self) -> None:
         """Tell control for ever; an outage is waited out."""
         pause_seconds = AGAIN_SECONDS
         while True:
-            await self._has_news.wait()
+            await self._has_unsent.wait()
             try:
-                await self.tell()
+                await self.send_endings()
                 pause_seconds = AGAIN_SECONDS
             except InternalCallError as error:
                 log.warning("idempotency_keys_not_ended", error=str(error))
                 await asyncio.sleep(pause_seconds)
                 pause_seconds = min(BACKOFF_MAX_SECONDS, 2 * pause_seconds)
 
-    async def tell(self) -> None:
-        """Tell control all there is. Raises InternalCallError."""
-        while page := tuple(self._untold)[:ENDINGS_MAX]:
+    async def send_endings(self) -> None:
+        """Send control all there is. Raises InternalCallError."""
+        while page := tuple(self._unsent)[:ENDINGS_MAX]:
             await self._api.post(ENDINGS, ClaimEndings(page), ClaimEndingsReply, END_SECONDS)
             self._forget(page)
-        self._has_news.clear()
+        self._has_unsent.clear()
 
     def _forget(self, page: Iterable[ClaimEnding]) -> None:
         self._journal.forget_claims([ending.event_id for ending in page])
         for ending in page:
-            self._untold.pop(ending).set_result(None)
+            self._unsent.pop(ending).set_result(None)
 
-    async def _keep(self, answer: StoreResponse) -> bool:
+    async def _store_response(self, answer: StoreResponse) -> bool:
         while True:
             try:
                 reply = await self._api.post(ANSWERS, answer, StoreResponseReply, KEEP_TRY_SECONDS)

@@ -1,4 +1,4 @@
-"""What time it is: control's, wherever this host's clock is far from it.
+"""The time: control's, wherever this host's clock is far from it.
 
 Billing takes no word of a gateway whose clock is minutes off, and what a request is booked under
 is the time in its id. So wall time is counted on by the monotonic clock, which no step of the
@@ -36,7 +36,7 @@ class ClockReading:
     def on_monotonic(self, at: datetime) -> float:
         """Return a wall time in monotonic seconds, counted from this instant.
 
-        What happens to the wall clock afterwards neither ends nor prolongs anything.
+        Later changes of the wall clock neither end nor prolong anything.
         """
         return self.monotonic + (at - self.wall).total_seconds()
 
@@ -47,17 +47,17 @@ def wall_clock() -> datetime:
 
 
 APART_SECONDS = 5.0
-"""From here on control is believed. What it says of the time may be two seconds old."""
+"""From here on control is believed. Its time may be two seconds old."""
 AGREED_SECONDS = 3.0
 """Up to here the host's clock is believed again; less than `APART_SECONDS`, so that a host just
 there does not go back and forth."""
 LATE_SECONDS = 1.0
 """By how much a `date` header lags in the mean: it is cut to seconds, and renewed each second."""
 SHORT_SECONDS = 2.0
-"""A longer call tells nothing: its `date` was written at any moment of it. That of a long poll is
-written when it begins."""
+"""A longer call tells nothing: its `date` was written at any moment of it. A long poll writes
+it when it begins."""
 HEARD_MAX = 9
-"""Of how many short calls the median counts: one odd answer moves nothing."""
+"""The median of so many short calls counts: one odd answer moves nothing."""
 SLEW = 0.5
 """By how much of its pace time is slowed or hurried while it is led to where it should be."""
 FUTURE_SECONDS = 240.0
@@ -83,7 +83,7 @@ class GatewayClock:
         self._host = host
         self._monotonic = monotonic
         self._heard: deque[float] = deque(maxlen=HEARD_MAX)
-        """What is to be added to monotonic seconds by each of control's last short answers."""
+        """The offset from monotonic seconds by each of control's last short answers."""
         self._from = self._goal = host() - monotonic()
         self._since = monotonic()
 
@@ -96,11 +96,11 @@ class GatewayClock:
         """Return the same in UTC."""
         return datetime.fromtimestamp(self.time(), UTC)
 
-    def is_yet_to_come(self, moment: datetime) -> bool:
+    def is_in_future(self, moment: datetime) -> bool:
         """Tell whether a moment was named before control set the clock back."""
         return moment.timestamp() - self.time() > APART_SECONDS
 
-    def hear(self, date: str | None, seconds: float) -> None:
+    def observe(self, date: str | None, seconds: float) -> None:
         """Take in the `date` header of an answer of control's to a call that took so long."""
         told = _moment(date)
         if told is None or seconds > SHORT_SECONDS:
@@ -109,10 +109,10 @@ class GatewayClock:
         self._heard.append(told + LATE_SECONDS + seconds / 2 - now)
         offset, host_offset = median(self._heard), self._host() - now
         self.skew_seconds = host_offset - offset
-        self._judge_host()
+        self._check_host()
         self._lead(offset if self.is_set_by_control else host_offset, now, at_once=is_first)
 
-    def _judge_host(self) -> None:
+    def _check_host(self) -> None:
         was_set, apart = self.is_set_by_control, abs(self.skew_seconds)
         self.is_set_by_control = apart > (AGREED_SECONDS if was_set else APART_SECONDS)
         if self.is_set_by_control != was_set:

@@ -1,9 +1,9 @@
 """Control's internal HTTP API, as the gateway calls it: its clock, which database answers, and the
 heartbeat.
 
-A database that was restored has another lineage, and forgot things. How many gateways live is
-what rate limits are divided by while Redis is away: all hear the number by the change feed, and
-keep it while control is away too.
+A database that was restored has another lineage, and forgot things. Rate limits are
+divided by the number of live gateways while Redis is away: all read it in the change feed, and keep
+it while control is away too.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class DatabaseIdentityCheck:
         """Call `act` whenever the lineage becomes another."""
         self._on_change.append(act)
 
-    def hear(self, lineage: str) -> None:
+    def observe(self, lineage: str) -> None:
         """Take in the lineage of an answer; empty says nothing."""
         before = self.known
         if lineage in ("", before):
@@ -66,7 +66,7 @@ class ControlApi(InternalHttpClient):
         self._control_url = control_url
         self._clock = clock
 
-    def showing(self, credential: str) -> "ControlApi":
+    def with_credential(self, credential: str) -> "ControlApi":
         """Return the same by another credential."""
         return ControlApi(self._session, self._control_url, credential, self._clock)
 
@@ -82,9 +82,9 @@ class ControlApi(InternalHttpClient):
                 log.error("clock_ahead", call=name, reason=error.says)
             raise
 
-    def note_date(self, date: str | None, seconds: float) -> None:
-        """Hear what time it is there."""
-        self._clock.hear(date, seconds)
+    def observe_date(self, date: str | None, seconds: float) -> None:
+        """Take in what time it is there."""
+        self._clock.observe(date, seconds)
 
 
 CALL_SECONDS = 2.0
@@ -102,7 +102,7 @@ class HeartbeatSender:
         """Say it for ever."""
         while True:
             try:
-                await self._tell(is_leaving=False)
+                await self._send(is_leaving=False)
                 self._is_heard = True
             except InternalCallError as error:
                 if self._is_heard:
@@ -110,10 +110,10 @@ class HeartbeatSender:
                 self._is_heard = False
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
-    async def leave(self) -> None:
+    async def send_leaving(self) -> None:
         """Say that the others share what was ours from now on. Raises InternalCallError."""
-        await self._tell(is_leaving=True)
+        await self._send(is_leaving=True)
 
-    async def _tell(self, *, is_leaving: bool) -> None:
+    async def _send(self, *, is_leaving: bool) -> None:
         record = limits.GatewayHeartbeat(self._gateway_id, is_leaving)
         await self._api.post("gateways/heartbeat", record, GatewayCountRecord, CALL_SECONDS)

@@ -2,7 +2,7 @@
 
 SQLite in WAL mode with `synchronous=FULL`. A row is `open` while an engine works (written behind,
 not waited for), `done` when its final event is durable; when billing has it, it is kept for a day
-more (`kept.py`).
+more (`journal_archive.py`).
 """
 
 import asyncio
@@ -28,12 +28,12 @@ from serving.usage.journal_store import (
     FinishedEvent,
     JournalDamage,
     JournalStore,
-    done_rows,
     finish_lost,
+    finished_events,
     known_lineage,
     latest_event_at,
-    left_claims,
-    left_leases,
+    recovered_claims,
+    recovered_leases,
     unreadable_count,
 )
 from serving.usage.journal_writer import JournalRow, JournalUnavailable, JournalWriter, WriteTask
@@ -45,7 +45,7 @@ T = TypeVar("T")
 JOURNAL = "journal.sqlite3"
 """The file in a gateway's folder."""
 BUSY_SECONDS = 5.0
-"""How long a new life waits for the old one to let go of the file."""
+"""A new process waits this long for the old one to let go of the file."""
 
 COUNT_DONE = "SELECT count(*) FROM events WHERE state = 'done'"
 NEXT_DONE = "SELECT event_id, body FROM events WHERE state = 'done' ORDER BY event_id LIMIT ?"
@@ -63,7 +63,8 @@ DELETE_CLAIMS = "DELETE FROM claims WHERE event_id IN (SELECT value FROM json_ea
 
 
 class Journal:
-    """What is put into the file, and taken out of it; `writer.py` is its one thread.
+    """Puts events, leases and claims into the file and takes them out; its one thread is in
+    `journal_writer.py`.
 
     It belongs to the event loop that runs, or to `loop` where a thread opens it.
     """
@@ -77,7 +78,7 @@ class Journal:
         now: Callable[[], float] = time.time,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self.done_rows = 0
+        self.unacknowledged_count = 0
         self.committed = asyncio.Event()
         """Set at each commit of done rows; the shipper clears it."""
         self._now = now
@@ -85,12 +86,12 @@ class Journal:
         self._loop = loop or asyncio.get_running_loop()
         self._file = JournalStore(path, busy_seconds)
         self.gateway_id = self.lineage = ""
-        """Who we are, and the database of billing that we heard of last."""
-        self.left_leases: list[JournaledLease] = []
+        """This gateway, and the database of billing that answered last."""
+        self.recovered_leases: list[JournaledLease] = []
         self.latest_at = 0.0
         """The latest time, in seconds since 1970, that events say which were written before."""
-        self.left_claims: list[ClaimEnding] = []
-        """How the claims of a life before ended, of which control has yet to hear."""
+        self.recovered_claims: list[ClaimEnding] = []
+        """Endings of an earlier process's claims that control has yet to hear of."""
         self.kept_bytes = self.unreadable_rows = 0
         try:
             self._recover(self._file.connection)
@@ -99,7 +100,7 @@ class Journal:
                 raise
             self._file.replace(error)
             self._recover(self._file.connection)
-        self._writer = JournalWriter(self._file, self._count, self._go_on, self._loop)
+        self._writer = JournalWriter(self._file, self._count, self._begin_new_file, self._loop)
 
     @property
     def healthy(self) -> bool:
@@ -137,16 +138,16 @@ class Journal:
         self._writer.forget(event.event_id)
         self._writer.add(WriteTask(_done_row(event)))
 
-    async def next_done(self, limit: int) -> list[FinishedEvent]:
+    async def next_finished(self, limit: int) -> list[FinishedEvent]:
         """Return the oldest done rows, about so many."""
         while True:
-            found, rows = await self._ask(lambda db: _next_done(db, limit))
-            self.done_rows -= found - len(rows)
+            found, rows = await self._execute(lambda db: _next_done(db, limit))
+            self.unacknowledged_count -= found - len(rows)
             self.unreadable_rows += found - len(rows)
             if rows or not found:
                 return rows
 
-    async def keep(self, rows: list[FinishedEvent], lineage: str) -> None:
+    async def archive(self, rows: list[FinishedEvent], lineage: str) -> None:
         """Put away done rows that the database of `lineage` has acknowledged."""
         body = await asyncio.to_thread(journal_archive.pack, [row.body for row in rows])
         event_ids = msgspec.json.encode([row.event_id for row in rows]).decode()
@@ -157,24 +158,24 @@ class Journal:
             journal_archive.insert(db, body, len(rows), lineage, now)
             return journal_archive.prune(db, lineage=lineage, now=now, excess_bytes=excess_bytes)
 
-        freed_bytes = await self._ask(move)
+        freed_bytes = await self._execute(move)
         self.kept_bytes += len(body) - freed_bytes
-        self.done_rows -= len(rows)
+        self.unacknowledged_count -= len(rows)
 
     async def stale(
         self, lineage: str, *, after: int, limit: int
     ) -> journal_archive.UnacknowledgedBatches:
         """Return about `limit` kept events that the database of `lineage` has not acknowledged,
         from batches after `after`."""
-        return await self._ask(
+        return await self._execute(
             lambda db: journal_archive.stale(db, lineage=lineage, after=after, limit=limit)
         )
 
     async def mark(self, batch_ids: list[int], lineage: str) -> None:
         """Note that the database of `lineage` has these kept batches too."""
-        await self._ask(lambda db: journal_archive.mark(db, batch_ids, lineage))
+        await self._execute(lambda db: journal_archive.mark(db, batch_ids, lineage))
 
-    def note_lineage(self, lineage: str) -> None:
+    def record_lineage(self, lineage: str) -> None:
         """Remember which database billing speaks for."""
 
         def note(db: sqlite3.Connection) -> None:
@@ -183,7 +184,7 @@ class Journal:
 
         self._writer.add(WriteTask(job=note))
 
-    def note_lease(
+    def record_lease(
         self, lease_id: str, budget_id: str, granted_nanos: int, terms: LeaseTerms | None = None
     ) -> None:
         """Remember a lease, so that the next life of this gateway can return it, and go on with it
@@ -197,7 +198,7 @@ class Journal:
 
         self._writer.add(WriteTask(job=note))
 
-    def note_clock(self, now: ClockReading) -> None:
+    def record_clock(self, now: ClockReading) -> None:
         """Remember what time it was when leases were adopted, for the process after this one."""
         clock = (now.wall.timestamp(), now.clock_offset)
         self._writer.add(WriteTask(job=lambda db: db.execute(NOTE_CLOCK, clock).rowcount))
@@ -218,7 +219,7 @@ class Journal:
 
         self._writer.add(WriteTask(job=forget))
 
-    def note_claim(self, event_id: str, organization_id: str) -> Awaitable[None]:
+    def record_claim(self, event_id: str, organization_id: str) -> Awaitable[None]:
         """Remember a claim on an idempotency key, so that the next life of this gateway can say how
         it ended: await what this returns. Raises JournalUnavailable."""
         values = (event_id, organization_id)
@@ -233,10 +234,10 @@ class Journal:
         """Write what waits, if the disk takes it, and end the thread."""
         self._writer.hand_over_opened()
         with contextlib.suppress(JournalUnavailable):
-            await self._ask(lambda db: None)
+            await self._execute(lambda db: None)
         await self._writer.close()
 
-    async def _ask(self, job: Callable[[sqlite3.Connection], T]) -> T:
+    async def _execute(self, job: Callable[[sqlite3.Connection], T]) -> T:
         result: T = await self._writer.write(WriteTask(job=job))
         return result
 
@@ -244,17 +245,17 @@ class Journal:
         """Hear what is durable now."""
         done_rows = sum(row.state == "done" for row in rows)
         if done_rows:
-            self.done_rows += done_rows
+            self.unacknowledged_count += done_rows
             self.committed.set()
 
-    def _go_on(self, db: sqlite3.Connection) -> None:
+    def _begin_new_file(self, db: sqlite3.Connection) -> None:
         """In the writer's thread: make a new file ours, the one before being damaged."""
         db.execute("DELETE FROM gateway")
         db.execute("INSERT INTO gateway (gateway_id) VALUES (?)", (self.gateway_id,))
         self._loop.call_soon_threadsafe(self._count_anew, db.execute(COUNT_DONE).fetchone()[0])
 
     def _count_anew(self, done_rows: int) -> None:
-        self.done_rows, self.kept_bytes = done_rows, 0
+        self.unacknowledged_count, self.kept_bytes = done_rows, 0
 
     def _recover(self, db: sqlite3.Connection) -> None:
         """Finish what a dead life left open, and learn who we are and what we owe: in one
@@ -266,11 +267,11 @@ class Journal:
         )
         if lost := finish_lost(db):
             log.warning("requests_lost_with_previous_life", count=lost)
-        rows = done_rows(db, db.execute("SELECT event_id, body FROM events").fetchall())
-        self.done_rows = len(rows)
-        self.left_leases = left_leases(db, rows, is_locked=self._file.is_locked())
+        rows = finished_events(db, db.execute("SELECT event_id, body FROM events").fetchall())
+        self.unacknowledged_count = len(rows)
+        self.recovered_leases = recovered_leases(db, rows, is_locked=self._file.is_locked())
         self.latest_at = max(journal_archive.latest_at(db), latest_event_at(db))
-        self.left_claims = list(left_claims(db))
+        self.recovered_claims = list(recovered_claims(db))
         self.gateway_id = db.execute("SELECT gateway_id FROM gateway").fetchone()[0]
         self.lineage = known_lineage(db)
         self.kept_bytes = journal_archive.total_bytes(db)
@@ -289,4 +290,4 @@ def _done_row(event: UsageEvent) -> JournalRow:
 
 def _next_done(db: sqlite3.Connection, limit: int) -> tuple[int, list[FinishedEvent]]:
     found = db.execute(NEXT_DONE, (limit,)).fetchall()
-    return len(found), done_rows(db, found)
+    return len(found), finished_events(db, found)

@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 KEPT_BYTES_MAX = 2 * 2**30
 """The most that is kept, compressed: about 15 million events."""
 LEVEL = 1
-"""Of compression: events are alike, and the least effort makes them a sixth."""
+"""The level of compression: events are alike, and the least effort makes them a sixth."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS kept (
@@ -68,7 +68,7 @@ def insert(db: sqlite3.Connection, body: bytes, count: int, lineage: str, now: i
 
 def prune(db: sqlite3.Connection, *, lineage: str, now: int, excess_bytes: int) -> int:
     """Delete what is older than a day, and the oldest until `excess_bytes` are free; return the
-    bytes freed. What the database of `lineage` does not have yet stays."""
+    bytes freed. Batches that the database of `lineage` lacks stay."""
     freed = sum(size for (size,) in db.execute(PRUNE_OLD, (now - KEPT_SECONDS, lineage)))
     while freed < excess_bytes:
         oldest = db.execute(PRUNE_OLDEST, (lineage,)).fetchone()

@@ -93,7 +93,7 @@ RESCUES = (
         "SELECT * FROM events ORDER BY event_id DESC",
     ),
 )
-"""What goes into a new file. What billing has acknowledged does not: it is gigabytes, and wanted
+"""The tables that go into a new file. Acknowledged events do not: they are gigabytes, and wanted
 only by a database that is restored within a day. The terms of leases do not either: of what was
 charged to them something may be lost, so that they only go back."""
 SET_ASIDE = "INSERT INTO unreadable SELECT * FROM events WHERE event_id IS ?"
@@ -118,7 +118,7 @@ class JournalDamage:
 
 
 class EventCharges(msgspec.Struct):
-    """Of an event, what the leases need to know."""
+    """The part of an event that leases need."""
 
     charges: tuple[LeaseCharge, ...] = ()
 
@@ -142,7 +142,7 @@ class JournalStore:
         self.damages: list[JournalDamage] = []
         self._path = path
         self.trouble: sqlite3.Error | None = None
-        """What is wrong with a file that was set aside and not yet replaced."""
+        """The error of a file that was set aside and not yet replaced."""
         self._aside = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(path.with_name(f"{path.name}.lock"), busy_seconds)
@@ -188,7 +188,9 @@ def _connect(path: Path, busy_seconds: float = 0.0) -> sqlite3.Connection:
     )
 
 
-def done_rows(db: sqlite3.Connection, found: Iterable[tuple[str, bytes]]) -> list[FinishedEvent]:
+def finished_events(
+    db: sqlite3.Connection, found: Iterable[tuple[str, bytes]]
+) -> list[FinishedEvent]:
     """Return the rows that make sense; set the others aside, and adopt no lease after that."""
     rows: list[FinishedEvent] = []
     for event_id, body in found:
@@ -287,10 +289,10 @@ def finish_lost(db: sqlite3.Connection) -> int:
     return db.execute(FINISH_LOST).rowcount
 
 
-def left_leases(
+def recovered_leases(
     db: sqlite3.Connection, rows: list[FinishedEvent], *, is_locked: bool
 ) -> list[JournaledLease]:
-    """Return the leases of a life before. Where the folder is not ours alone, or the records of
+    """Return the leases of a life before. If the folder is not ours alone, or the records of
     leases make no sense or contradict the events, none is in force any more, on the disk neither.
     """
     waiting, charged, budget_ids = Counter[str](), Counter[str](), dict[str, str]()
@@ -354,7 +356,7 @@ def known_lineage(db: sqlite3.Connection) -> str:
     return "" if row is None else row[0]
 
 
-def left_claims(db: sqlite3.Connection) -> Iterator[ClaimEnding]:
+def recovered_claims(db: sqlite3.Connection) -> Iterator[ClaimEnding]:
     for event_id, organization_id, is_completed in db.execute("SELECT * FROM claims"):
         known = {"event_id": event_id, "organization_id": organization_id}
         try:

@@ -33,7 +33,7 @@ class Lease:
     held_nanos: int = 0
     unacknowledged: int = 0
     kept_nanos: int | None = None
-    """What billing took as the most that this lease may still settle in all."""
+    """The most that this lease may still settle in all, as billing took it."""
     outbox: Outbox | None = None
     is_in_force_on_disk: bool = False
     """Whether a next life would go on with it: billing is told of no end before the disk is."""
@@ -45,7 +45,7 @@ class Lease:
 
     @property
     def unspent_nanos(self) -> int:
-        """What is neither charged nor held."""
+        """The nanos that are neither charged nor held."""
         return max(0, self.granted_nanos - self.charged_nanos - self.held_nanos)
 
     @property
@@ -62,7 +62,7 @@ class Lease:
     def release(self, nanos: int) -> None:
         """Give back what one request held."""
         self.held_nanos -= nanos
-        self._tell()
+        self._enqueue()
 
     def charge(self, nanos: int) -> None:
         """Take what one request cost; its event waits for billing's acknowledgement."""
@@ -77,13 +77,13 @@ class Lease:
     def acknowledge(self) -> None:
         """Hear that billing has one event that charges this lease."""
         self.unacknowledged -= 1
-        self._tell()
+        self._enqueue()
 
     def stop(self, outbox: Outbox) -> None:
         """Admit nothing more, and let billing know by `outbox`."""
         if self.outbox is None:
             self.outbox = outbox
-            self._tell()
+            self._enqueue()
 
     def abandon(self) -> None:
         """Admit nothing more, and never tell: billing's database knows no such lease any more."""
@@ -94,13 +94,13 @@ class Lease:
         closed = self.held_nanos == 0 and self.unacknowledged == 0
         keep_nanos = min(self.keep_nanos, self.granted_nanos)
         if self.kept_nanos is not None:
-            # What was given back once may be another's by now; a later charge is a fact anyway.
+            # Nanos given back once may be another's by now; a later charge is a fact anyway.
             keep_nanos = min(keep_nanos, self.kept_nanos)
             if not closed and keep_nanos == self.kept_nanos:
                 return None
         return LeaseReturn(self.lease_id, keep_nanos, closed)
 
-    def _tell(self) -> None:
+    def _enqueue(self) -> None:
         if self.outbox is not None:
             self.outbox.setdefault(self.lease_id, self)
 
@@ -175,7 +175,7 @@ def is_clock_set_back(known: Iterable[JournaledLease], latest_at: float, now: Cl
 
 
 class LeasePortion(msgspec.Struct, frozen=True):
-    """What a hold takes from one lease, or charges to it."""
+    """The nanos that a hold takes from one lease, or charges to it."""
 
     lease: Lease
     nanos: int

@@ -48,7 +48,7 @@ RETRY_MAX_SECONDS = 60.0
 
 @dataclass(slots=True)
 class ReturnBackoff:
-    """How often billing left a return out of its answer, and when it is sent again."""
+    """The number of answers that left a return out, and when it is sent again."""
 
     tries: int
     until: float
@@ -67,23 +67,23 @@ class LeaseReturnQueue:
         for lease_id in list(islice(self._due(now), limit)):
             back = self.outbox[lease_id].due_return()
             if back is None:
-                self._leave(lease_id)
+                self._remove(lease_id)
             else:
                 page.append(back)
         return page
 
-    def take(self, back: LeaseReturn) -> None:
-        """Hear that billing took a return."""
+    def acknowledge(self, back: LeaseReturn) -> None:
+        """Note that billing took a return."""
         lease = self.outbox.get(back.lease_id)
         if lease is None:
             return
         lease.kept_nanos = back.keep_nanos
         self._waits.pop(back.lease_id, None)
         if back.closed or lease.due_return() is None:
-            self._leave(back.lease_id)
+            self._remove(back.lease_id)
 
-    def put_off(self, back: LeaseReturn, now: float) -> None:
-        """Hear that billing left a return out of its answer: it goes to the end of the line, and
+    def retry_later(self, back: LeaseReturn, now: float) -> None:
+        """Put a return that billing left out of its answer at the end of the queue: it
         waits longer each time."""
         lease = self.outbox.pop(back.lease_id, None)
         if lease is None:
@@ -104,7 +104,7 @@ class LeaseReturnQueue:
             return iter(self.outbox)
         return (id_ for id_ in self.outbox if id_ not in waits or waits[id_].until <= now)
 
-    def _leave(self, lease_id: str) -> None:
+    def _remove(self, lease_id: str) -> None:
         del self.outbox[lease_id]
         self._waits.pop(lease_id, None)
 
@@ -117,9 +117,9 @@ POLL_SECONDS = 0.5
 """Recalls are heard of within this; the contract asks for at least one poll a second."""
 BACKOFF_SECONDS = 0.5
 AHEAD_OF_PERIOD_SECONDS = 900.0
-"""How long before a period begins its leases are asked for."""
+"""Leases are asked for this long before their period begins."""
 LOOKS_MAX = 500
-"""How many balances are looked at before one call: a look takes some microseconds."""
+"""At most so many balances are looked at before one call: a look takes some microseconds."""
 PAGE_MIN = 50
 
 
@@ -133,7 +133,7 @@ async def exchange_leases(api: InternalHttpClient, request: LeaseRequest) -> Lea
 
 @dataclass(slots=True)
 class LeaseSyncStats:
-    """What a metric should show of the poll."""
+    """Counts of the poll, for metrics."""
 
     answers: int = 0
     deferred: int = 0
@@ -141,7 +141,7 @@ class LeaseSyncStats:
 
 
 class LeaseSync:
-    """Keeps the balances of a lease_manager filled, and gives back what they need no more.
+    """Keeps the balances of a `LeaseManager` filled, and gives back what they need no more.
 
     `leases` are all that billing counts as ours, those of a previous life included.
     """
@@ -163,7 +163,7 @@ class LeaseSync:
         self._lineage = lineage
         self._open: dict[str, LeaseBalance] = {}
         """Balances with an ask that is not answered, by ask, in the order of their turn."""
-        self._turn: list[LeaseBalance] = []
+        self._remaining_round: list[LeaseBalance] = []
         self._has_more = False
         self._share = 1.0
         """The part of a whole page that billing answered in time."""
@@ -199,17 +199,17 @@ class LeaseSync:
             elif terms is not None:
                 reason = terms.return_reason(known.budget_id, self._lineage.known, now)
             if terms is not None and reason is None:
-                self._go_on_with(lease, terms, now)
+                self._adopt_lease(lease, terms, now)
             else:
                 lease.stop(self._returns.outbox)
                 returned[reason or "not_in_force"] += 1
         if recovered:
             adopted = len(recovered) - returned.total()
             if adopted:
-                self._journal.note_clock(now)
+                self._journal.record_clock(now)
             log.info("leases_recovered", adopted=adopted, returned=dict(returned))
 
-    def _go_on_with(self, lease: Lease, terms: LeaseTerms, now: ClockReading) -> None:
+    def _adopt_lease(self, lease: Lease, terms: LeaseTerms, now: ClockReading) -> None:
         lease.granted_nanos -= terms.lost_nanos
         lease.admits_from = terms.on_monotonic(terms.admits_from, now)
         lease.admits_until = terms.on_monotonic(terms.admits_until, now)
@@ -249,24 +249,24 @@ class LeaseSync:
         """Poll for ever: at once when a request waits, else every half second."""
         while True:
             try:
-                await self.once()
+                await self.sync_once()
             except BillingUnreachable as error:
                 log.warning("leases_unreachable", error=str(error))
                 await asyncio.sleep(BACKOFF_SECONDS)
             try:
                 async with asyncio.timeout(self._pause_seconds()):
-                    await self._lease_manager.short.wait()
+                    await self._lease_manager.shortage.wait()
             except TimeoutError:
                 continue
 
-    async def once(self) -> None:
+    async def sync_once(self) -> None:
         """Send one page of what is due, and take its answers in. Raises BillingUnreachable."""
         async with self._one_at_a_time:
-            self._lease_manager.short.clear()
+            self._lease_manager.shortage.clear()
             request = self._request(self._lease_manager.now())
             if request is not None:
                 request = await self._ended_on_disk(request)
-                self._take_in(
+                self._apply_reply(
                     request, await self._call(request), self._lease_manager.now().monotonic
                 )
 
@@ -299,7 +299,7 @@ class LeaseSync:
             lease.is_in_force_on_disk = False
         return request
 
-    async def give_all_back(self) -> None:
+    async def return_all(self) -> None:
         """Return every lease: a gateway that shuts down in order. Raises BillingUnreachable; where
         billing was away before, the leases are the next life's.
 
@@ -313,12 +313,12 @@ class LeaseSync:
         for _ in range(pages):
             for lease in self.leases.values():
                 lease.stop(self._returns.outbox)
-            await self.once()
+            await self.sync_once()
 
     def _request(self, now: ClockReading) -> LeaseRequest | None:
         """Return the next page; None when there is nothing to say and nothing to hear."""
-        has_more = not self._is_closing and self._look(now)
-        asks_max, returns_max = self._at_most(ASKS_MAX), self._at_most(RETURNS_MAX)
+        has_more = not self._is_closing and self._open_asks(now)
+        asks_max, returns_max = self._page_size(ASKS_MAX), self._page_size(RETURNS_MAX)
         asks = self._asks(now.monotonic)
         returns = self._returns.page(now.monotonic, returns_max)
         self._has_more = has_more or len(asks) > asks_max or len(returns) == returns_max
@@ -340,21 +340,23 @@ class LeaseSync:
         sent_at = self._lease_manager.now().wall
         return LeaseRequest(self._journal.gateway_id, sent_at, self._lineage.known)
 
-    def _look(self, now: ClockReading) -> bool:
+    def _open_asks(self, now: ClockReading) -> bool:
         """Open the asks that are due; return whether requests wait on balances not looked at."""
         lease_manager = self._lease_manager
-        has_more = len(lease_manager.wanted) > LOOKS_MAX
-        balances = dict.fromkeys(islice(chain(lease_manager.wanted, lease_manager.used), LOOKS_MAX))
+        has_more = len(lease_manager.underfunded) > LOOKS_MAX
+        balances = dict.fromkeys(
+            islice(chain(lease_manager.underfunded, lease_manager.recently_used), LOOKS_MAX)
+        )
         balances |= dict.fromkeys(self._next_in_turn(LOOKS_MAX - len(balances)))
         for balance in balances:
-            lease_manager.used.pop(balance, None)
-            lease_manager.wanted.pop(balance, None)
-            ask = balance.look(now)
+            lease_manager.recently_used.pop(balance, None)
+            lease_manager.underfunded.pop(balance, None)
+            ask = balance.next_ask(now)
             if ask is not None:
                 self._open[ask.ask_id] = balance
             if balance.has_waiters:
-                lease_manager.wanted[balance] = None
-            elif balance.is_done(now):
+                lease_manager.underfunded[balance] = None
+            elif balance.is_unused(now):
                 lease_manager.drop(balance)
             else:
                 self._begin_next_period(balance, now)
@@ -362,9 +364,9 @@ class LeaseSync:
 
     def _next_in_turn(self, limit: int) -> list[LeaseBalance]:
         """Return balances that nobody used: their leases come to an end too."""
-        if not self._turn:
-            self._turn = list(self._lease_manager.all_balances())
-        seen, self._turn = self._turn[:limit], self._turn[limit:]
+        if not self._remaining_round:
+            self._remaining_round = list(self._lease_manager.all_balances())
+        seen, self._remaining_round = self._remaining_round[:limit], self._remaining_round[limit:]
         return [
             balance
             for balance in seen
@@ -374,51 +376,53 @@ class LeaseSync:
     def _begin_next_period(self, balance: LeaseBalance, now: ClockReading) -> None:
         """Make the balance of the coming period, so that its first lease is here before that."""
         ends_at = balance.ends_at
-        if ends_at is None or balance.demand.is_idle(now.monotonic):
+        if ends_at is None or balance.forecast.is_idle(now.monotonic):
             return
         if 0 < (ends_at - now.wall).total_seconds() <= AHEAD_OF_PERIOD_SECONDS:
-            self._lease_manager.used[self._lease_manager.balance(balance.budget_id, ends_at)] = None
+            self._lease_manager.recently_used[
+                self._lease_manager.balance(balance.budget_id, ends_at)
+            ] = None
 
     def _asks(self, now: float) -> list[LeaseAsk]:
         """Return the open asks whose turn it is: those that requests wait for come first."""
-        ready = [balance for balance in self._open.values() if balance.ask_after <= now]
+        ready = [balance for balance in self._open.values() if balance.refill.ask_after <= now]
         ready.sort(key=lambda balance: not balance.has_waiters)
-        return [balance.ask for balance in ready if balance.ask is not None]
+        return [balance.refill.ask for balance in ready if balance.refill.ask is not None]
 
-    def _at_most(self, page_max: int) -> int:
+    def _page_size(self, page_max: int) -> int:
         return max(PAGE_MIN, int(page_max * self._share))
 
-    def _take_in(self, request: LeaseRequest, reply: LeaseReply, now: float) -> None:
+    def _apply_reply(self, request: LeaseRequest, reply: LeaseReply, now: float) -> None:
         """Take in what was answered; the rest goes to the end of its line."""
-        self._lineage.hear(reply.lineage)
+        self._lineage.observe(reply.lineage)
         for ask in request.asks:
             balance = self._open[ask.ask_id] = self._open.pop(ask.ask_id)
-            balance.put_off(now)
+            balance.refill.retry_later(now)
         for answer in reply.answers:
-            self._hear(answer, now)
-        self._take_back(request.returns, set(reply.returned), now)
+            self._apply_answer(answer, now)
+        self._apply_returns(request.returns, set(reply.returned), now)
         self._recall(reply.recalls, {back.lease_id for back in request.returns}, now)
         if self._has_more:
-            self._lease_manager.short.set()
+            self._lease_manager.shortage.set()
 
-    def _hear(self, answer: Answer, now: float) -> None:
+    def _apply_answer(self, answer: Answer, now: float) -> None:
         balance = self._open.get(answer.ask_id)
         if balance is None:
             return
         if isinstance(answer, LeaseDeferral):
             self.counts.deferred += 1
-            balance.defer()
+            balance.refill.defer()
             return
         del self._open[answer.ask_id]
         if isinstance(answer, LeaseDenial):
-            balance.believe(answer, now)
+            balance.apply_refusal(answer, now)
         else:
-            self._accept(balance, answer, now)
+            self._apply_grant(balance, answer, now)
 
-    def _accept(self, balance: LeaseBalance, answer: LeaseGrant, now: float) -> None:
-        lease = balance.accept(answer, now)
+    def _apply_grant(self, balance: LeaseBalance, answer: LeaseGrant, now: float) -> None:
+        lease = balance.apply_grant(answer, now)
         self.leases[lease.lease_id] = lease
-        self._note(lease, answer)
+        self._write_to_journal(lease, answer)
         if lease.is_stopped:
             log.error("lease_of_another_period", lease_id=lease.lease_id, period=answer.period)
         elif lease.admits_until <= now:
@@ -427,7 +431,7 @@ class LeaseSync:
         else:
             balance.wake()
 
-    def _note(self, lease: Lease, answer: LeaseGrant) -> None:
+    def _write_to_journal(self, lease: Lease, answer: LeaseGrant) -> None:
         now, terms = self._lease_manager.now(), None
         if not lease.is_stopped:
             terms = LeaseTerms(
@@ -439,15 +443,15 @@ class LeaseSync:
                 clock_offset=now.clock_offset,
             )
             lease.is_in_force_on_disk = True
-        self._journal.note_lease(lease.lease_id, lease.budget_id, lease.granted_nanos, terms)
+        self._journal.record_lease(lease.lease_id, lease.budget_id, lease.granted_nanos, terms)
 
-    def _take_back(self, returns: tuple[LeaseReturn, ...], taken: set[str], now: float) -> None:
+    def _apply_returns(self, returns: tuple[LeaseReturn, ...], taken: set[str], now: float) -> None:
         closed: list[str] = []
         for back in returns:
             if back.lease_id not in taken:
-                self._returns.put_off(back, now)
+                self._returns.retry_later(back, now)
                 continue
-            self._returns.take(back)
+            self._returns.acknowledge(back)
             if back.closed and self.leases.pop(back.lease_id, None) is not None:
                 closed.append(back.lease_id)
         if closed:
@@ -460,19 +464,21 @@ class LeaseSync:
                 # Granted to a life of this gateway that died before it heard of it.
                 lease = self.leases[lease_id] = Lease(lease_id, "", 0, 0.0, 0.0)
             if lease is not None and not lease.is_stopped:
-                self._give_back(lease, now)
+                self._return_recalled(lease, now)
 
-    def _give_back(self, lease: Lease, now: float) -> None:
+    def _return_recalled(self, lease: Lease, now: float) -> None:
         """Return at once what a recalled lease has left."""
         lease.stop(self._returns.outbox)
         for balance in self._lease_manager.balances_of(lease.budget_id):
             if lease in balance.leases:
-                balance.note_recall(lease, now)
-        self._lease_manager.short.set()
+                balance.apply_recall(lease, now)
+        self._lease_manager.shortage.set()
 
     def _pause_seconds(self) -> float:
         """Return how long nothing is to be said, at most until news are due."""
         now = self._lease_manager.now().monotonic
-        balances = chain(self._open.values(), self._lease_manager.wanted)
-        waits = [balance.ask_after - now for balance in balances if balance.ask_after > now]
+        balances = chain(self._open.values(), self._lease_manager.underfunded)
+        waits = [
+            balance.refill.ask_after - now for balance in balances if balance.refill.ask_after > now
+        ]
         return min([POLL_SECONDS, *waits])

@@ -19,7 +19,7 @@ from serving.contract.usage import LeaseCharge
 from serving.usage.clock import ClockReading, wall_clock
 from serving.usage.lease import LeasePortion, Outbox, Parts
 from serving.usage.lease_balance import LeaseBalance
-from serving.usage.spend_forecast import SpendForecast
+from serving.usage.lease_refill import SpendForecast
 
 Taken = tuple[LeaseBalance, Parts]
 """The parts of one budget, which together are the worst case, and the balance they are from."""
@@ -91,7 +91,7 @@ class BudgetReservation:
 
 
 WAIT_SECONDS = 2.0
-"""How long a request waits in all for money that is not here, unless requests under way hold it."""
+"""A request waits this long in all for money that is missing, unless requests under way hold it."""
 LOOK_AGAIN_SECONDS = 0.5
 WAITING_MAX = 512
 """Requests of one organization that may wait for what its others hold, as for a slot: each looks
@@ -141,8 +141,9 @@ class BudgetExceeded(Exception):
 class LeaseManager:
     """Balances by budget and period, and the holds on them.
 
-    `clock` is monotonic seconds; `wall` is the clock that event ids are made from. What was held
-    on since the last look is in `used`, what requests wait for in `wanted`; then `short` is set.
+    `clock` is monotonic seconds; `wall` is the clock that event ids are made from. Balances that
+    were held on since the last look are in `recently_used`, those that requests wait for in
+    `underfunded`; then `shortage` is set.
     """
 
     def __init__(
@@ -153,9 +154,9 @@ class LeaseManager:
         wall: Callable[[], datetime] = wall_clock,
         make_id: Callable[[], str] = new_id,
     ) -> None:
-        self.used: dict[LeaseBalance, None] = {}
-        self.wanted: dict[LeaseBalance, None] = {}
-        self.short = asyncio.Event()
+        self.recently_used: dict[LeaseBalance, None] = {}
+        self.underfunded: dict[LeaseBalance, None] = {}
+        self.shortage = asyncio.Event()
         self._outbox = outbox
         self._clock = clock
         self._wall = wall
@@ -178,9 +179,9 @@ class LeaseManager:
         patience_seconds: float = 0.0,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> BudgetReservation:
-        """Set `nanos` aside on every budget, in the period of `received_at`, or on none. What
-        requests under way hold is waited for until `patience_seconds` are over, or it is wanted no
-        more; not where `WAITING_MAX` of the organization wait already.
+        """Set `nanos` aside on every budget, in the period of `received_at`, or on none. Money
+        that requests under way hold is waited for until `patience_seconds` are over, or it is
+        wanted no more; not where `WAITING_MAX` of the organization wait already.
 
         Raises BudgetExceeded when billing says no, ReservationUnavailable when it says nothing, or
         that the money is on its way.
@@ -191,12 +192,12 @@ class LeaseManager:
         late: type[ReservationUnavailable] = BillingUnreachable
         while True:
             now = self._clock()
-            taken, short = _take(balances, nanos, now)
+            taken, short = _reserve_on_all(balances, nanos, now)
             if not short:
                 for balance in balances:
-                    self.used[balance] = None
+                    self.recently_used[balance] = None
                 return BudgetReservation(nanos, taken, self._clock)
-            late = _why_wait(short, nanos, now) or late
+            late = _reason_to_wait(short, nanos, now) or late
             is_crowded = False
             if late is MoneyHeld:
                 deadline = began + patience_seconds
@@ -216,7 +217,7 @@ class LeaseManager:
             if not self._waiting[budget_id]:
                 del self._waiting[budget_id]
 
-    def end_waits(self) -> None:
+    def stop_waiting(self) -> None:
         """Let nobody wait for money any more: the gateway ends."""
         self._is_ending = True
         for balance in self.all_balances():
@@ -227,8 +228,8 @@ class LeaseManager:
         news = asyncio.get_running_loop().create_future()
         for balance in short:
             balance.add_waiter(news, nanos)
-            self.wanted[balance] = None
-        self.short.set()
+            self.underfunded[balance] = None
+        self.shortage.set()
         try:
             async with asyncio.timeout(seconds):
                 await news
@@ -246,8 +247,8 @@ class LeaseManager:
                 return balance
         starts_at = period_start(budget_id, at)
         period = (starts_at, period_end(budget_id, starts_at))
-        demand = balances[0].demand if balances else SpendForecast()
-        balance = LeaseBalance(budget_id, period, demand, self._outbox, self._make_id)
+        forecast = balances[0].forecast if balances else SpendForecast()
+        balance = LeaseBalance(budget_id, period, forecast, self._outbox, self._make_id)
         balances.append(balance)
         return balance
 
@@ -261,8 +262,8 @@ class LeaseManager:
 
     def drop(self, balance: LeaseBalance) -> None:
         """Forget a balance that nobody uses."""
-        self.used.pop(balance, None)
-        self.wanted.pop(balance, None)
+        self.recently_used.pop(balance, None)
+        self.underfunded.pop(balance, None)
         others = [other for other in self._balances[balance.budget_id] if other is not balance]
         if others:
             self._balances[balance.budget_id] = others
@@ -274,14 +275,15 @@ class LeaseManager:
         return sum(balance.held_nanos for balance in self.all_balances())
 
 
-def _take(
+def _reserve_on_all(
     balances: list[LeaseBalance], nanos: int, now: float
 ) -> tuple[tuple[Taken, ...], list[LeaseBalance]]:
-    """Hold on all balances or on none; return what was held, and the balances that are short."""
+    """Reserve on all balances or on none; return what was reserved, and the balances that are
+    short."""
     taken: list[Taken] = []
     short: list[LeaseBalance] = []
     for balance in balances:
-        parts = balance.try_hold(nanos, now)
+        parts = balance.try_reserve(nanos, now)
         if parts is None:
             short.append(balance)
         else:
@@ -293,14 +295,14 @@ def _take(
     return (), short
 
 
-def _why_wait(
+def _reason_to_wait(
     short: list[LeaseBalance], nanos: int, now: float
 ) -> type[ReservationUnavailable] | None:
     """Return for what to wait by what billing has said of the short balances, None where it has
     said nothing yet. Raises BudgetExceeded where there is nothing to wait for."""
     why: type[ReservationUnavailable] | None = None
     for balance in short:
-        refusal = balance.refuses(nanos, now)
+        refusal = balance.refusal_for(nanos, now)
         if refusal is None:
             continue
         if refusal.recall_in_progress:

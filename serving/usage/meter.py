@@ -19,7 +19,7 @@ class RequestTimings(msgspec.Struct, frozen=True):
 
 
 class MeterRecord(msgspec.Struct, frozen=True):
-    """What is known of a request before an engine works on it."""
+    """The facts of a request that are known before an engine works on it."""
 
     event_id: str
     gateway_id: str

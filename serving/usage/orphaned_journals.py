@@ -38,8 +38,8 @@ log = structlog.get_logger(__name__)
 CREDENTIAL_FILE = "credential"
 
 
-def leave_credential(folder: Path, credential: str) -> None:
-    """Write it for our owner alone to read. Where that fails we ship our journal ourselves."""
+def save_credential(folder: Path, credential: str) -> None:
+    """Write it for our owner alone to read. If that fails we ship our journal ourselves."""
     draft = folder / f"{CREDENTIAL_FILE}.new"
     try:
         draft.unlink(missing_ok=True)
@@ -51,7 +51,7 @@ def leave_credential(folder: Path, credential: str) -> None:
         log.warning("credential_not_left", folder=folder.name, error=str(error))
 
 
-def left_credential(folder: Path) -> str | None:
+def load_credential(folder: Path) -> str | None:
     """Return what was left; None where nothing was, as by gateways of before."""
     try:
         return (folder / CREDENTIAL_FILE).read_text("ascii").strip() or None
@@ -63,10 +63,10 @@ def left_credential(folder: Path) -> str | None:
 
 
 FIRST_SECONDS = 3.0
-"""How long others that start with us have to lock their own."""
+"""Others that start with us have this long to lock their own."""
 AGAIN_SECONDS = 5.0
 NOT_SHIPPED = (ShipmentFailed, JournalUnavailable, BillingUnreachable, InternalCallError)
-"""What keeps a journal from being shipped."""
+"""The errors that keep a journal from being shipped."""
 
 
 class OrphanedJournals:
@@ -131,27 +131,27 @@ async def ship_journal(
     """Send what the journal of a gateway that does not run holds, give its leases back, and tell
     how its claims on keys ended, in its name and by its credential where it left one; return the
     number of events. Raises one of `NOT_SHIPPED`, and the rest may be sent again."""
-    credential = left_credential(folder)
-    billing_api = api if credential is None else api.showing(credential)
+    credential = load_credential(folder)
+    billing_api = api if credential is None else api.with_credential(credential)
     lineage, returns = (
-        DatabaseIdentityCheck(journal.lineage, journal.note_lineage),
+        DatabaseIdentityCheck(journal.lineage, journal.record_lineage),
         LeaseReturnQueue(),
     )
     lease_manager = LeaseManager(returns.outbox, wall=clock.now)
     poll = LeaseSync(
         partial(exchange_leases, billing_api), lease_manager, returns, journal, lineage
     )
-    poll.adopt(journal.left_leases, goes_on=False)
+    poll.adopt(journal.recovered_leases, goes_on=False)
     shipper = UsageShipper(
         journal, partial(ship_batch, billing_api), poll.acknowledged, lineage, wall=clock.now
     )
-    events = journal.done_rows
-    lineage.hear(lineage_known)
-    await shipper.ship_the_rest()
-    await poll.give_all_back()
-    await IdempotencyClaims(billing_api, journal).tell()
-    if events or journal.left_leases:
-        left = len(journal.left_leases)
+    events = journal.unacknowledged_count
+    lineage.observe(lineage_known)
+    await shipper.ship_remaining()
+    await poll.return_all()
+    await IdempotencyClaims(billing_api, journal).send_endings()
+    if events or journal.recovered_leases:
+        left = len(journal.recovered_leases)
         log.info("orphan_shipped", folder=folder.name, events=events, leases=left)
     return events
 
@@ -165,7 +165,7 @@ class NotShipped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Unshipped:
-    """What a folder holds that billing has not acknowledged: usage events and leases."""
+    """The usage events and leases of a folder that billing has not acknowledged."""
 
     events: int
     leases: int
@@ -188,7 +188,7 @@ async def ship_folder(folder: Path, environ: Mapping[str, str]) -> Unshipped:
     for a missing URL of control or credential."""
     left = unshipped(folder)
     control_url = url(environ, "PENSTOCK_INTERNAL_API_URL")
-    credential = left_credential(folder)
+    credential = load_credential(folder)
     if credential is None:
         credential = read_credential(environ, "PENSTOCK_INTERNAL_CREDENTIAL")
     clock = GatewayClock()

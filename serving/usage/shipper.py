@@ -48,7 +48,7 @@ async def ship_batch(api: InternalHttpClient, batch: UsageBatch) -> UsageReceipt
 
 @dataclass(slots=True)
 class ShipperStats:
-    """What a metric should show of shipping."""
+    """Counts of shipping, for metrics."""
 
     shipped: int = 0
     duplicates: int = 0
@@ -109,15 +109,15 @@ class UsageShipper:
 
         Raises ShipmentFailed, or JournalUnavailable when what is acknowledged cannot be put away.
         """
-        while rows := await self._journal.next_done(self._limit):
+        while rows := await self._journal.next_finished(self._limit):
             await self._ship(rows)
             if len(rows) < self._limit:
-                # What has come since may gather first, or a busy gateway ships one by one.
+                # Events that have come since may gather first, or a busy gateway ships one by one.
                 break
         if self._has_stale:
             await self._ship_stale()
 
-    async def ship_the_rest(self) -> None:
+    async def ship_remaining(self) -> None:
         """Ship all there is of a journal that gets nothing new, kept events included.
 
         Raises ShipmentFailed or JournalUnavailable.
@@ -128,7 +128,7 @@ class UsageShipper:
 
     async def _ship(self, rows: list[FinishedEvent]) -> None:
         receipt = await self._hand_over([row.body for row in rows])
-        await self._journal.keep(rows, receipt.lineage or self._lineage.known)
+        await self._journal.archive(rows, receipt.lineage or self._lineage.known)
         self._on_acknowledged([charge for row in rows for charge in row.charges])
 
     async def _ship_stale(self) -> None:
@@ -169,7 +169,7 @@ class UsageShipper:
             if error.too_big:
                 self._limit = max(1, self._limit // 2)
             raise
-        self._lineage.hear(receipt.lineage)
+        self._lineage.observe(receipt.lineage)
         self._count(receipt)
         return receipt
 

@@ -82,7 +82,7 @@ async def measure(config: GatewayConfig, keys: int) -> Measured:
     await _until(lambda: gateway.directory.authenticator.is_complete)
     serving_seconds = time.monotonic() - began
     feed = gateway.control_feed
-    await _until(lambda: feed.keeper.saved_version == feed.mirror.version)
+    await _until(lambda: feed.state_writer.saved_version == feed.mirror.version)
     saved_seconds = time.monotonic() - began
     stall, stall_cpu = ticker.seconds, ticker.cpu_seconds
     resident_bytes = psutil.Process().memory_info().rss

@@ -286,16 +286,16 @@ def _decision() -> Row:
     replicas = [_remembering(number, chance) for number in range(DECISION_REPLICAS)]
     prompts = [chance.randbytes(DECISION_BYTES) for _ in range(DECISIONS)]
     for prompt, replica in zip(prompts, cycle(replicas), strict=False):
-        replica.seen.note(blocks_of((prompt[: DECISION_BYTES // 2],), "salt"))
+        replica.prefix_history.record(blocks_of((prompt[: DECISION_BYTES // 2],), "salt"))
     costs = []
     for batch in (prompts[start::10] for start in range(10)):
         began = time.perf_counter()
         for prompt in batch:
             blocks = blocks_of((prompt,), "salt")
-            choice = choose(replicas, 0.0, blocks=blocks)
+            choice = choose(replicas, 0.0, prefix_blocks=blocks)
             if choice is None:
                 raise BenchmarkFailed("nothing was chosen")
-            choice.replica.seen.note(blocks)
+            choice.replica.prefix_history.record(blocks)
         costs.append((time.perf_counter() - began) / len(batch) * 1e6)
     return Row(
         "decision", f"{DECISION_BYTES // 1024} KB, {DECISION_REPLICAS} replicas", "µs", costs
@@ -309,5 +309,5 @@ def _remembering(number: int, chance: Random) -> Replica:
     replica = Replica(record, SLOTS)
     blocks = (chance.getrandbits(64) for _ in range(SEEN_MAX))
     while part := tuple(islice(blocks, DECISION_BYTES // BLOCK_BYTES)):
-        replica.seen.note(part)
+        replica.prefix_history.record(part)
     return replica

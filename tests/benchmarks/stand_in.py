@@ -186,7 +186,7 @@ def granted(ask: LeaseAsk) -> LeaseGrant:
 class Judged(SimulatedAdapter):
     """The simulated engine, with a compiler that takes as long as a schema says."""
 
-    def grammar_judge(self, deployment: records.DeploymentRecord) -> tuple[str, ...]:
+    def grammar_compiler(self, deployment: records.DeploymentRecord) -> tuple[str, ...]:
         """Return its module."""
         return ("tests.fixtures.grammar_judge",)
 

@@ -6,7 +6,7 @@ from serving.contract.prompt import BYTE_TOKENS
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import FEATURES, NO_PREFIX_CACHE, STRUCTURAL_TAG
 from serving.contract.text_guard import TextGuard
-from serving.engine.adapter import EMBEDS, SPOKEN, LaunchSpec
+from serving.engine.adapter import EMBEDDING_CAPABILITIES, GENERATION_CAPABILITIES, LaunchSpec
 
 MEMORY_BYTES = 128 * 1024**2
 
@@ -32,10 +32,10 @@ class SimulatedAdapter:
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
         """Return what the simulation speaks; features are asked of it as of vLLM."""
         if deployment.task == "embed":
-            return (*EMBEDS, NO_PREFIX_CACHE, "dimensions", BYTE_TOKENS)
-        return (*SPOKEN, STRUCTURAL_TAG, *FEATURES, BYTE_TOKENS)
+            return (*EMBEDDING_CAPABILITIES, NO_PREFIX_CACHE, "dimensions", BYTE_TOKENS)
+        return (*GENERATION_CAPABILITIES, STRUCTURAL_TAG, *FEATURES, BYTE_TOKENS)
 
-    def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...] | None:
+    def grammar_compiler(self, deployment: DeploymentRecord) -> tuple[str, ...] | None:
         """Return None: it compiles nothing."""
         return None
 

@@ -24,26 +24,30 @@ class AnswerPlan:
 
 
 def plan_choice(
-    work: SimulatedRequest, choice: int, vocabulary: Vocabulary, mean_tokens: int
+    request: SimulatedRequest, choice: int, vocabulary: Vocabulary, mean_tokens: int
 ) -> AnswerPlan:
     """Return what choice number `choice` says: to its own end, the limit, or a stop string."""
-    answer = vocabulary.answer(work.prompt, salt=work.seed * 131 + choice, mean_tokens=mean_tokens)
-    if work.called is not None:
-        return _call(work.called, [vocabulary.word(answer, index) for index in range(8)], work)
-    ends_itself = not work.ignore_eos and answer.length < work.max_tokens
-    count = answer.length if ends_itself else work.max_tokens
+    answer = vocabulary.answer(
+        request.prompt, salt=request.seed * 131 + choice, mean_tokens=mean_tokens
+    )
+    if request.called is not None:
+        return _call(
+            request.called, [vocabulary.word(answer, index) for index in range(8)], request
+        )
+    ends_itself = not request.ignore_eos and answer.length < request.max_tokens
+    count = answer.length if ends_itself else request.max_tokens
     pieces = [vocabulary.word(answer, index) for index in range(count)]
-    if work.stop and (cut := _cut(pieces, work.stop)):
+    if request.stop and (cut := _cut(pieces, request.stop)):
         return cut
     if ends_itself:
         return AnswerPlan([*pieces, ""], "stop")
     return AnswerPlan(pieces, "length")
 
 
-def _call(function: SimulatedFunction, words: list[str], work: SimulatedRequest) -> AnswerPlan:
+def _call(function: SimulatedFunction, words: list[str], request: SimulatedRequest) -> AnswerPlan:
     pieces = [*arguments_of(function, words), ""]
-    finish_reason = "tool_calls" if len(pieces) <= work.max_tokens else "length"
-    return AnswerPlan(pieces[: work.max_tokens], finish_reason, called=function.name)
+    finish_reason = "tool_calls" if len(pieces) <= request.max_tokens else "length"
+    return AnswerPlan(pieces[: request.max_tokens], finish_reason, called=function.name)
 
 
 def _cut(pieces: list[str], stops: tuple[str, ...]) -> AnswerPlan | None:
@@ -93,18 +97,18 @@ class GenerationRun:
 
     def __init__(
         self,
-        work: SimulatedRequest,
+        request: SimulatedRequest,
         plans: list[AnswerPlan],
         *,
         cached_tokens: int,
         hit_tokens: int,
         block_size: int,
     ) -> None:
-        self.work = work
+        self.request = request
         self.plans = plans
         self.cached_tokens = cached_tokens
         self.hit_tokens = hit_tokens
-        self.new_cached_tokens = work.prompt_tokens // block_size * block_size - cached_tokens
+        self.new_cached_tokens = request.prompt_tokens // block_size * block_size - cached_tokens
         self.position = 0
         self.length = max(len(plan.pieces) for plan in plans)
         self.first_token_at = 0.0
@@ -118,7 +122,7 @@ class GenerationRun:
     @property
     def kv_tokens(self) -> int:
         """Return what it holds of the KV cache: its choices share the prompt."""
-        return self.work.prompt_tokens + self.generated_tokens
+        return self.request.prompt_tokens + self.generated_tokens
 
 
 class SimulatedEngine:
@@ -144,7 +148,7 @@ class SimulatedEngine:
     @property
     def slots_used(self) -> int:
         """Return the slots that running requests hold, one a choice."""
-        return sum(run.work.choices for run in self.running)
+        return sum(run.request.choices for run in self.running)
 
     @property
     def kv_tokens(self) -> int:
@@ -157,17 +161,17 @@ class SimulatedEngine:
         size = self.settings.kv_cache_tokens
         return min(1.0, self.kv_tokens / size) if size else self.cache.usage
 
-    def prepare(self, work: SimulatedRequest) -> GenerationRun:
+    def prepare(self, request: SimulatedRequest) -> GenerationRun:
         """Return a run for a request, and count its look-up in the prefix cache."""
         mean = self.settings.output_tokens
-        plans = [plan_choice(work, i, self.vocabulary, mean) for i in range(work.choices)]
-        cached = [self.cache.use(work.prompt, work.cache_salt) for _ in plans]
-        self.counts["prefix_cache_queries"] += work.prompt_tokens * work.choices
+        plans = [plan_choice(request, i, self.vocabulary, mean) for i in range(request.choices)]
+        cached = [self.cache.use(request.prompt, request.cache_salt) for _ in plans]
+        self.counts["prefix_cache_queries"] += request.prompt_tokens * request.choices
         self.counts["prefix_cache_hits"] += sum(cached)
         # As vLLM tells it: a stream names what its first choice found, a whole answer its last.
-        told = cached[0] if work.is_stream else cached[-1]
+        told = cached[0] if request.is_stream else cached[-1]
         return GenerationRun(
-            work,
+            request,
             plans,
             cached_tokens=told,
             hit_tokens=sum(cached),
@@ -177,7 +181,7 @@ class SimulatedEngine:
     def submit(self, run: GenerationRun, outlet: TokenSink) -> None:
         """Queue a run; without pacing, and with a free slot, it is over when this returns."""
         self.waiting.append((run, outlet))
-        given = self.slots_used + sum(waiter.work.choices for waiter, _ in self.waiting)
+        given = self.slots_used + sum(waiter.request.choices for waiter, _ in self.waiting)
         self.sequences_max = max(self.sequences_max, given)
         self._admit()
 
@@ -188,7 +192,7 @@ class SimulatedEngine:
             self.waiting.remove(entry)
             was_known = True
         if was_known:
-            self.finished["abort"] += run.work.choices
+            self.finished["abort"] += run.request.choices
             self._admit()
 
     def freeze(self, frozen: bool) -> None:
@@ -257,7 +261,7 @@ class SimulatedEngine:
     def _advance(self, run: GenerationRun, outlet: TokenSink) -> None:
         """Make one token of each choice, or all of them at once without an ITL."""
         if run.position == 0:
-            self.counts["prompt_tokens"] += run.work.prompt_tokens * run.work.choices
+            self.counts["prompt_tokens"] += run.request.prompt_tokens * run.request.choices
             self.counts["prompt_tokens_cached"] += run.hit_tokens
             outlet.begin()
         whole = self.settings.itl_seconds == 0

@@ -186,7 +186,7 @@ def read_chat(data: bytes, models: tuple[str, ...], context_tokens: int) -> Simu
     """Parse a chat body. Raises Refusal."""
     body = _decode(_CHAT, data)
     wanted = body.max_completion_tokens
-    work = _work(
+    work = _simulated_request(
         body,
         prompt_of_chat(body),
         wanted if wanted is not None else body.max_tokens,
@@ -217,7 +217,9 @@ def read_completion(data: bytes, models: tuple[str, ...], context_tokens: int) -
     """Parse a completion body; one prompt only. Raises Refusal."""
     body = _decode(_COMPLETION, data)
     wanted = COMPLETION_TOKENS_DEFAULT if body.max_tokens is None else body.max_tokens
-    return _work(body, _prompt(body.prompt), wanted, models, context_tokens, is_chat=False)
+    return _simulated_request(
+        body, _prompt(body.prompt), wanted, models, context_tokens, is_chat=False
+    )
 
 
 def _decode(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
@@ -238,7 +240,7 @@ def _prompt(prompt: str | list[int | str]) -> bytes:
     raise SimulatedRejection("The simulated engine takes one prompt a request.", param="prompt")
 
 
-def _work(
+def _simulated_request(
     body: _Sampling,
     prompt: bytes,
     wanted: int | None,

@@ -45,7 +45,7 @@ class SimulatedResponse:
         self.run = run
         self.wire = wire
         self.fault = fault
-        self.stream = wire if isinstance(wire, VllmWireFormat) and run.work.is_stream else None
+        self.stream = wire if isinstance(wire, VllmWireFormat) and run.request.is_stream else None
         self._frames: list[bytes] = []
         self._chunks = 0
 
@@ -58,7 +58,7 @@ class SimulatedResponse:
         """Open the stream; a fault after 0 chunks strikes here, before a word is said."""
         if self.stream is not None:
             self.sink.open_stream()
-        self._strike()
+        self._apply_fault()
         if self.stream is not None and self.run in self.engine.running:
             self._frames.append(self.stream.opening())
 
@@ -69,7 +69,7 @@ class SimulatedResponse:
         if self.stream is not None and (frame := self.stream.token(choice, index)):
             self._frames.append(frame)
         self._chunks += 1
-        self._strike()
+        self._apply_fault()
 
     def flush(self) -> None:
         """Send what has gathered, as one write."""
@@ -85,7 +85,7 @@ class SimulatedResponse:
         else:
             self.sink.reply(200, self.wire.whole())
 
-    def _strike(self) -> None:
+    def _apply_fault(self) -> None:
         if self.fault is None or self._chunks < self.fault.after_chunks:
             return
         fault, self.fault = self.fault, None

@@ -55,46 +55,46 @@ class VllmWireFormat:
     """Words one run's answer. The parts of a chunk that never change are encoded once."""
 
     def __init__(self, run: GenerationRun, request_id: str) -> None:
-        work = run.work
+        work = run.request
         self.run = run
         self.created = int(time.time())
         self.id = f"{'chatcmpl' if work.is_chat else 'cmpl'}-{request_id}"
         kind = "chat.completion.chunk" if work.is_chat else "text_completion"
         head = {"id": self.id, "object": kind, "created": self.created, "model": work.model}
         self._head = b"data: " + _encode(head)[:-1] + b',"choices":['
-        self._told = [0] * work.choices
+        self._sent = [0] * work.choices
         self._usage_head = b'],"usage":{"prompt_tokens":%d' % work.prompt_tokens
 
     def opening(self) -> bytes:
         """Return the chunks that come before the first token: the role, for chats."""
-        if not self.run.work.is_chat:
+        if not self.run.request.is_chat:
             return b""
         tail = b',"prompt_token_ids":null,"prompt_text":null}\n\n'
         delta = b'"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
         return b"".join(
             self._head + b'{"index":%d,' % choice + delta + self._usage(0) + tail
-            for choice in range(self.run.work.choices)
+            for choice in range(self.run.request.choices)
         )
 
     def token(self, choice: int, index: int) -> bytes:
         """Return the chunk that a choice's token number `index` completes, or nothing yet."""
-        plan, told = self.run.plans[choice], self._told[choice]
+        plan, told = self.run.plans[choice], self._sent[choice]
         is_last = index + 1 == len(plan.pieces)
-        if told and not is_last and index + 1 - told < self.run.work.stream_interval:
+        if told and not is_last and index + 1 - told < self.run.request.stream_interval:
             return b""
-        self._told[choice] = index + 1
+        self._sent[choice] = index + 1
         said = "".join(plan.pieces[told : index + 1])
         piece = _encode(said)
         if plan.called is not None:
             delta = _encode(self._call_delta(choice, said, is_first=not told))
             text = b'"delta":' + delta + b',"logprobs":null,'
-        elif self.run.work.is_chat:
+        elif self.run.request.is_chat:
             text = b'"delta":{"content":' + piece + b'},"logprobs":null,'
         else:
             text = b'"text":' + piece + b',"logprobs":null,'
-        end = self._finish(plan) if is_last else self._going_on()
+        end = self._finish(plan) if is_last else self._unfinished()
         fingerprint = b""
-        if is_last and not self.run.work.include_usage:
+        if is_last and not self.run.request.include_usage:
             fingerprint = b',"system_fingerprint":"' + FINGERPRINT.encode() + b'"'
         return b"".join(
             (
@@ -110,7 +110,7 @@ class VllmWireFormat:
 
     def closing(self) -> bytes:
         """Return what follows the last token: the usage, if asked for, and the end."""
-        if not self.run.work.include_usage:
+        if not self.run.request.include_usage:
             return DONE
         usage = usage_of(self.run, self.run.generated_tokens)
         fingerprint = b',"system_fingerprint":"' + FINGERPRINT.encode() + b'"}\n\n'
@@ -118,7 +118,7 @@ class VllmWireFormat:
 
     def whole(self) -> bytes:
         """Return the body of an answer that is not streamed."""
-        work = self.run.work
+        work = self.run.request
         choice_of = self._chat_choice if work.is_chat else _text_choice
         body = {
             "id": self.id,
@@ -133,7 +133,7 @@ class VllmWireFormat:
         return _encode(body)
 
     def _usage(self, completion_tokens: int) -> bytes:
-        work = self.run.work
+        work = self.run.request
         if not work.continuous_usage:
             return b"]"
         counts = (work.prompt_tokens + completion_tokens, completion_tokens)
@@ -145,8 +145,8 @@ class VllmWireFormat:
         reasons = (plan.finish_reason.encode(), _encode(plan.stop_reason))
         return b'"finish_reason":"%b","stop_reason":%b%b}' % (*reasons, self._token_ids)
 
-    def _going_on(self) -> bytes:
-        stop_reason = b"" if self.run.work.is_chat else b',"stop_reason":null'
+    def _unfinished(self) -> bytes:
+        stop_reason = b"" if self.run.request.is_chat else b',"stop_reason":null'
         return b'"finish_reason":null' + stop_reason + self._token_ids + b"}"
 
     def _call_delta(self, choice: int, arguments: str, *, is_first: bool) -> dict[str, object]:
@@ -179,14 +179,14 @@ class VllmWireFormat:
 
     @property
     def _token_ids(self) -> bytes:
-        if self.run.work.is_chat:
+        if self.run.request.is_chat:
             return b',"token_ids":null'
         return b',"prompt_token_ids":null,"token_ids":null'
 
 
 def usage_of(run: GenerationRun, completion_tokens: int) -> dict[str, object]:
     """Return the final usage; cached tokens are named here and nowhere else."""
-    prompt_tokens = run.work.prompt_tokens
+    prompt_tokens = run.request.prompt_tokens
     details = {"cached_tokens": run.cached_tokens}
     if run.new_cached_tokens:
         details["created_cache_tokens"] = run.new_cached_tokens

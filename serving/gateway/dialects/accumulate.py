@@ -152,10 +152,10 @@ NO_LOGPROBS: list[msgspec.Raw] = []
 
 @dataclass(slots=True)
 class ContentBlock:
-    """The passage number `place`: its text, or the arguments of the call `id` of `name`."""
+    """The content block number `index`: its text, or the arguments of the call `id` of `name`."""
 
     kind: Kind
-    place: int
+    index: int
     id: str = ""
     name: str = ""
     pieces: list[str] = field(default_factory=list)
@@ -169,8 +169,8 @@ class ContentBlock:
 class BlockEvent(NamedTuple):
     """What happens to a passage: it opens, goes on by `text`, or closes."""
 
-    does: Literal["open", "go_on", "close"]
-    passage: ContentBlock
+    action: Literal["open", "go_on", "close"]
+    block: ContentBlock
     text: str = ""
     logprobs: list[msgspec.Raw] = NO_LOGPROBS
 
@@ -193,19 +193,19 @@ class ContentBlockSplitter:
         steps: list[BlockEvent] = []
         if (delta := part.delta) is not None:
             if delta.reasoning:
-                self._say(steps, "reasoning", delta.reasoning)
+                self._append(steps, "reasoning", delta.reasoning)
             if delta.content:
                 logprobs = (part.logprobs or {}).get("content") or NO_LOGPROBS
-                self._say(steps, "content", delta.content, logprobs)
+                self._append(steps, "content", delta.content, logprobs)
             if delta.refusal:
-                self._say(steps, "refusal", delta.refusal)
+                self._append(steps, "refusal", delta.refusal)
             for call in delta.tool_calls or ():
                 self._call(steps, call)
         if part.finish_reason is not None:
             self.finish_reason, self.stop_reason = part.finish_reason, part.stop_reason
         return steps
 
-    def end(self) -> list[BlockEvent]:
+    def finish(self) -> list[BlockEvent]:
         """Close what is open; an answer of nothing says an empty text.
 
         Raises InvalidEngineResponse when there was no ending.
@@ -218,7 +218,7 @@ class ContentBlockSplitter:
         self._close(steps)
         return steps
 
-    def _say(
+    def _append(
         self,
         steps: list[BlockEvent],
         kind: Kind,
@@ -267,7 +267,7 @@ class _Logged(msgspec.Struct):
 _decode_logged = msgspec.json.Decoder(_Logged | None).decode
 
 
-def passages_of(choice: EngineChoice) -> list[ContentBlock]:
+def content_blocks_of(choice: EngineChoice) -> list[ContentBlock]:
     """Return the passages of a whole choice."""
     message = choice.message
     said: Iterable[tuple[Kind, str]] = (
@@ -283,7 +283,7 @@ def passages_of(choice: EngineChoice) -> list[ContentBlock]:
     passages = passages or [ContentBlock("content", 0)]
     logged = _decode_logged(choice.logprobs)
     for place, passage in enumerate(passages):
-        passage.place = place
+        passage.index = place
         if passage.kind == "content" and logged is not None:
             passage.logprobs = logged.content or []
     return passages

@@ -110,7 +110,7 @@ class Envelope(Protocol):
     def error_reply(self, error: ApiError, request_id: str) -> ErrorReply:
         """Return an error as the answer."""
 
-    def limit_headers(self, standings: Sequence[LimitStatus], now: datetime) -> Headers:
+    def limit_headers(self, statuses: Sequence[LimitStatus], now: datetime) -> Headers:
         """Return how the caller's rate limits stand."""
 
     def model_list(self, offers: Sequence[tuple[str, ModelRecord]]) -> bytes:
@@ -138,14 +138,14 @@ class Dialect(Envelope, Protocol):
     def inference(self, request: Any, *, body_bytes: int, model: ModelRecord) -> InferenceRequest:
         """Check the body against its model and return the request that it is. Raises BadRequest."""
 
-    def refusal(self, refused: RequestRejected, inference: InferenceRequest) -> ApiError:
+    def rejection(self, rejected: RequestRejected, inference: InferenceRequest) -> ApiError:
         """Return what is told of a request that the engine refuses."""
 
 
 class InferenceDialect(Dialect, Protocol):
     """The language of a route that has an engine make something: metered, and paid for."""
 
-    def rendering(self, inference: InferenceRequest, request_id: str) -> Renderer:
+    def renderer(self, inference: InferenceRequest, request_id: str) -> Renderer:
         """Return how the answer is told."""
 
 

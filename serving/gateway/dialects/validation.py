@@ -290,12 +290,12 @@ def invalid_words(param: str, sent: str, wanted: str) -> BadRequest:
     return BadRequest(message, code="invalid_value", param=param, quoted=got)
 
 
-def placed(error: BadRequest, place: str) -> BadRequest:
+def with_path(error: BadRequest, path: str) -> BadRequest:
     """Return the error with the place before the field's name."""
     if error.param is None:
-        message = f"{error.message} It is '{place}'."
-        return BadRequest(message, code=error.code, param=place, quoted=error.quoted)
-    param = f"{place}.{error.param}"
+        message = f"{error.message} It is '{path}'."
+        return BadRequest(message, code=error.code, param=path, quoted=error.quoted)
+    param = f"{path}.{error.param}"
     message = error.message.replace(f"'{error.param}", f"'{param}", 1)
     return BadRequest(message, code=error.code, param=param, quoted=error.quoted)
 

@@ -27,14 +27,14 @@ class ResponseRecording:
         self.pieces: list[bytes] = []
         """Until nobody reads them any more."""
         self.headers: Headers | None = None
-        self.tail: bytes | None = None
+        self.final_bytes: bytes | None = None
         """The end, once it may be told."""
         self.is_over = False
         self.is_too_long = False
         self._room = room
         self._holder = holder
         self._bytes = 0
-        self._bells: set[asyncio.Event] = set()
+        self._waiters: set[asyncio.Event] = set()
         self._when_alone: Callable[[], None] | None = None
 
     def add(self, headers: Headers, data: bytes) -> None:
@@ -50,19 +50,19 @@ class ResponseRecording:
         else:
             self.is_too_long = True
             self._drop()
-        self._ring()
+        self._notify()
 
-    def complete(self, headers: Headers, tail: bytes) -> None:
+    def complete(self, headers: Headers, final_bytes: bytes) -> None:
         """Let the end be told."""
-        self.headers, self.tail = headers, tail
-        self._ring()
+        self.headers, self.final_bytes = headers, final_bytes
+        self._notify()
 
     def end(self) -> None:
         """Nothing more comes. Who still reads goes on reading the pieces there were."""
         self.is_over = True
-        if not self._bells:
+        if not self._waiters:
             self._drop()
-        self._ring()
+        self._notify()
 
     def outlives(self, client_gone: Callable[[], None]) -> bool:
         """Tell whether others follow, though the client who asked first is gone; the last of them
@@ -77,33 +77,33 @@ class ResponseRecording:
     @property
     def is_followed(self) -> bool:
         """Whether others read it too."""
-        return bool(self._bells)
+        return bool(self._waiters)
 
     @property
     def may_be_followed(self) -> bool:
         """Whether more comes, or all of it is here: not where the client who asked first is gone
         and nobody follows."""
-        is_left = self._when_alone is not None and not self._bells
+        is_left = self._when_alone is not None and not self._waiters
         return not self.is_over and not is_left
 
-    def enter(self) -> asyncio.Event:
+    def subscribe(self) -> asyncio.Event:
         """Follow; what is returned is set when there is more to read."""
         bell = asyncio.Event()
-        self._bells.add(bell)
+        self._waiters.add(bell)
         return bell
 
-    def leave(self, bell: asyncio.Event) -> None:
-        """End what `enter` began."""
-        self._bells.discard(bell)
-        if self._bells:
+    def unsubscribe(self, bell: asyncio.Event) -> None:
+        """End what `subscribe` began."""
+        self._waiters.discard(bell)
+        if self._waiters:
             return
         if self.is_over:
             self._drop()
         if self._when_alone is not None:
             self._when_alone()
 
-    def _ring(self) -> None:
-        for bell in self._bells:
+    def _notify(self) -> None:
+        for bell in self._waiters:
             bell.set()
 
     def _drop(self) -> None:
@@ -168,21 +168,21 @@ class IdempotentExecution:
         self.keyed_request = keyed_request
         self.claim = claim
         self.leader = leader
-        self.copy = copy
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.recording = copy
+        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when another of the same key may try."""
         self._claims = claims
         self._is_completed: bool | None = False
         """None while that is being made durable: should we end meanwhile, the journal knows."""
 
-    async def store(self, headers: Headers, tail: bytes) -> None:
+    async def store(self, headers: Headers, final_bytes: bytes) -> None:
         """Have control keep the answer, with the end that its client has yet to see.
 
         Raises ServiceUnavailable unless it is kept: then the request must not complete.
         """
-        sealed = None if self.copy.is_too_long else await self._sealed(headers, tail)
+        sealed = None if self.recording.is_too_long else await self._sealed(headers, final_bytes)
         try:
-            is_kept = await self._claims.keep(self.claim, sealed)
+            is_kept = await self._claims.store_response(self.claim, sealed)
         except ClaimStateUnknown:
             raise not_kept() from None
         if not is_kept:
@@ -207,8 +207,8 @@ class IdempotentExecution:
         ending = ClaimEnding(claim.organization_id, claim.event_id, self._is_completed)
         await asyncio.wait({self._claims.end(ending)}, timeout=TELL_SECONDS)
 
-    async def _sealed(self, headers: Headers, tail: bytes) -> bytes | None:
-        answer = StoredResponse(tuple(headers), b"".join((*self.copy.pieces, tail)))
+    async def _sealed(self, headers: Headers, final_bytes: bytes) -> bytes | None:
+        answer = StoredResponse(tuple(headers), b"".join((*self.recording.pieces, final_bytes)))
         return await asyncio.to_thread(
             seal, answer, key=self.keyed_request.seal, event_id=self.claim.event_id
         )

@@ -66,42 +66,42 @@ class _Follower:
     def __init__(self, response: HttpResponse, execution: IdempotentExecution) -> None:
         self._response = response
         self._execution = execution
-        self._copy = execution.copy
-        self._told = 0
+        self._copy = execution.recording
+        self._sent = 0
         self._is_gone = False
-        self._bell = self._copy.enter()
+        self._update = self._copy.subscribe()
 
     def hang_up(self) -> None:
         """Hear that the client left."""
         self._is_gone = True
-        self._bell.set()
+        self._update.set()
 
     def leave(self) -> None:
         """Follow no more."""
-        self._copy.leave(self._bell)
+        self._copy.unsubscribe(self._update)
 
     async def follow(self) -> bool:
         copy = self._copy
         while True:
-            self._bell.clear()
+            self._update.clear()
             if self._is_gone:
                 raise ClientDisconnected
             if not copy.is_too_long:
-                await self._tell_pieces()
-            if copy.tail is not None and not copy.is_too_long:
-                await self._tell_end(copy.tail)
+                await self._send_pieces()
+            if copy.final_bytes is not None and not copy.is_too_long:
+                await self._send_end(copy.final_bytes)
                 return True
             if copy.is_over:
                 return self._come_to_nothing()
-            await self._bell.wait()
+            await self._update.wait()
 
-    async def _tell_pieces(self) -> None:
-        while fresh := self._copy.pieces[self._told :]:
+    async def _send_pieces(self) -> None:
+        while fresh := self._copy.pieces[self._sent :]:
             self._begin()
-            self._told += len(fresh)
+            self._sent += len(fresh)
             await self._response.write_all(b"".join(fresh))
 
-    async def _tell_end(self, tail: bytes) -> None:
+    async def _send_end(self, tail: bytes) -> None:
         if self._response.has_started:
             await self._response.finish(tail)
         else:
@@ -160,7 +160,7 @@ class IdempotencyGuard:
         self._gateway_id = gateway_id
         self._pepper = pepper.encode()
         self._executions: dict[str, IdempotentExecution] = {}
-        self._copies = SharedCapacity(copies_bytes_max)
+        self._recordings = SharedCapacity(copies_bytes_max)
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def run_once(
@@ -191,7 +191,7 @@ class IdempotencyGuard:
             if execution.keyed_request.request_digest != keyed_request.request_digest:
                 self._endings["other_request"] += 1
                 raise errors.other_request()
-            if execution.copy.may_be_followed and await join(response, execution):
+            if execution.recording.may_be_followed and await join(response, execution):
                 return True
             await _wait(response, execution)
         if keyed_request.key_digest in self._executions:
@@ -211,12 +211,12 @@ class IdempotencyGuard:
             self._endings[ENDINGS[type(verdict)]] += 1
             is_ours = isinstance(verdict, ClaimGrant)
             if is_ours:
-                response.write_through(partial(RecordingWriter, response, execution.copy))
+                response.write_through(partial(RecordingWriter, response, execution.recording))
                 await serve(execution=execution)
         finally:
             self._end(execution, is_ours=is_ours)
         if not is_ours:
-            await _tell(http, response, execution.keyed_request, verdict)
+            await _send_verdict(http, response, execution.keyed_request, verdict)
 
     async def _keyed_request(
         self, http: HttpRequest, principal: Principal, body: Sequence[bytes]
@@ -240,7 +240,7 @@ class IdempotencyGuard:
             key_digest=keyed_request.key_digest,
             request_digest=keyed_request.request_digest,
         )
-        copy = ResponseRecording(self._copies, principal.organization)
+        copy = ResponseRecording(self._recordings, principal.organization)
         return IdempotentExecution(keyed_request, claim, response, self._claims, copy)
 
     async def _claim(self, execution: IdempotentExecution) -> Verdict:
@@ -252,7 +252,7 @@ class IdempotencyGuard:
 
     def _end(self, execution: IdempotentExecution, *, is_ours: bool) -> None:
         """Let the next one try, once control knows that this one is over."""
-        execution.copy.end()
+        execution.recording.end()
         task = asyncio.create_task(self._leave(execution, is_ours=is_ours))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
@@ -261,7 +261,7 @@ class IdempotencyGuard:
         if is_ours:
             await execution.end()
         del self._executions[execution.keyed_request.key_digest]
-        execution.over.set_result(None)
+        execution.finished.set_result(None)
 
 
 def check_taken(principal: Principal) -> None:
@@ -275,12 +275,12 @@ async def _wait(response: HttpResponse, execution: IdempotentExecution) -> None:
     ClientDisconnected."""
     gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     with response.on_disconnect(lambda: None if gone.done() else gone.set_result(None)):
-        await asyncio.wait({execution.over, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({execution.finished, gone}, return_when=asyncio.FIRST_COMPLETED)
     if gone.done():
         raise ClientDisconnected
 
 
-async def _tell(
+async def _send_verdict(
     http: HttpRequest, response: HttpResponse, keyed_request: IdempotentRequest, verdict: Verdict
 ) -> None:
     """Give the answer there is. Raises ApiError where there is none."""

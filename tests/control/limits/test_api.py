@@ -63,15 +63,15 @@ async def use_up(
     plan = make_plan(tenant.key, tenant.project, organization, None)
     assert plan is not None
     limiter = RateLimiter(RedisCounterStore(server.url), lambda: 1, count)
-    running = asyncio.create_task(limiter.line.run())
-    await eventually(lambda: limiter.line.is_open, "the line to Redis")
+    running = asyncio.create_task(limiter.backend.run())
+    await eventually(lambda: limiter.backend.is_open, "the line to Redis")
     moment = server.client.time()
     for _ in range(times):
         await limiter.reserve(plan, "key", "mdl", RequestSize(400, 50))
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
-    await limiter.line.close()
+    await limiter.backend.close()
     return moment
 
 

@@ -57,7 +57,7 @@ def streams(data: bytes) -> None:
     reading = StreamParser(choices=1, prompts=1, request_id=None)
     try:
         reading.feed(data)
-        reading.end()
+        reading.finish()
     except EngineError:
         return
 
@@ -69,10 +69,10 @@ def vectors(data: bytes) -> None:
     events = [event.raw for event in whole.feed(data)]
     assert [event.raw for part in (data[:cut], data[cut:]) for event in pieces.feed(part)] == events
     try:
-        whole.end()
+        whole.finish()
     except EngineError:
         return
-    pieces.end()
+    pieces.finish()
     for raw in events:
         try:
             vector = vector_of(EngineEvent(raw))

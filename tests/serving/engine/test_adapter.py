@@ -17,8 +17,8 @@ from serving.engine.probe import (
     EngineProbe,
     EngineUnresponsive,
     exercises,
+    read_health,
     read_kv_capacity,
-    read_vitals,
 )
 from serving.engine.simulated.adapter import SimulatedAdapter
 from serving.engine.simulated.server import SimulatedServer
@@ -206,8 +206,8 @@ def test_vitals_are_summed_over_engines_and_missing_is_none() -> None:
         'vllm:request_success_total{engine="0",finished_reason="stop"} 2.0\n'
         'vllm:request_success_total{engine="0",finished_reason="abort"} 1.0\n'
     )
-    assert read_vitals(text) == EngineHealth(3, 0, 0, 10, 0.5, cached_tokens=4, requests=3)
-    assert read_vitals("llamacpp:tokens 3\n") is None
+    assert read_health(text) == EngineHealth(3, 0, 0, 10, 0.5, cached_tokens=4, requests=3)
+    assert read_health("llamacpp:tokens 3\n") is None
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ async def test_a_probe_reads_a_simulated_engine_and_counts_its_tokens() -> None:
         probe = EngineProbe(session, f"http://127.0.0.1:{server.port}/", timeout_seconds=60)
         assert await probe.is_up()
         made = await probe.generate("var_1", tokens_max=4)
-        vitals = await probe.vitals()
+        vitals = await probe.health()
         assert vitals is not None
         assert (vitals.prompt_tokens, vitals.generation_tokens) == (made.prompt_tokens, 4)
         with pytest.raises(EngineUnresponsive, match="404"):
@@ -266,7 +266,7 @@ async def test_a_probe_exercises_each_part_that_an_engine_declares() -> None:
     async with aiohttp.ClientSession() as session:
         probe = EngineProbe(session, f"http://127.0.0.1:{server.port}/", timeout_seconds=60)
         made = [await probe.exercise(each) for each in every]
-        vitals = await probe.vitals()
+        vitals = await probe.health()
         assert vitals is not None
         assert sum(one.completion_tokens for one in made) == vitals.generation_tokens > 0
         server.script.add(Fault("error_chunk"))
@@ -325,7 +325,7 @@ async def test_a_probe_has_a_vector_made_of_an_embedder() -> None:
     async with aiohttp.ClientSession() as session:
         probe = EngineProbe(session, f"http://127.0.0.1:{server.port}/", timeout_seconds=60)
         made = await probe.embed("var_1")
-        vitals = await probe.vitals()
+        vitals = await probe.health()
         assert vitals is not None
         assert (made.prompt_tokens, made.completion_tokens) == (vitals.prompt_tokens, 0) == (2, 0)
         server.script.add(Fault("error"))
@@ -355,4 +355,4 @@ async def test_a_closed_port_is_a_silent_engine() -> None:
         probe = EngineProbe(session, "http://127.0.0.1:9", timeout_seconds=1)
         assert not await probe.is_up()
         with pytest.raises(EngineUnresponsive):
-            await probe.vitals()
+            await probe.health()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.contract.ids import EventIdGenerator
-from serving.engine.adapter import EMBEDS
+from serving.engine.adapter import EMBEDDING_CAPABILITIES
 from serving.engine.embedding_parser import EmbeddingParser, vector_of
 from serving.engine.errors import InvalidEngineResponse
 from serving.engine.events import EngineEvent, TokenUsage
@@ -40,7 +40,7 @@ def read(reading: EmbeddingParser, data: bytes, size: int = 10**6) -> list[list[
         event for at in range(0, len(data), size) for event in reading.feed(data[at : at + size])
     ]
     assert not reading.has_usage
-    reading.end()
+    reading.finish()
     return [vector_of(event).numbers() for event in events]
 
 
@@ -132,13 +132,13 @@ def due_ms(texts: int, arrived_ms: int) -> int:
     request = write(
         batch(texts),
         served_name="var_1",
-        capabilities=(*EMBEDS, "no_prefix_cache"),
+        capabilities=(*EMBEDDING_CAPABILITIES, "no_prefix_cache"),
         cache_salt="salt",
         request_id=EventIdGenerator(lambda: arrived_ms / 1_000)(),
     )
     body = json.loads(b"".join(request.body))
     assert set(body) == {"input", "model", "encoding_format", "priority"}
-    assert (body["encoding_format"], request.streams) == ("base64", False)
+    assert (body["encoding_format"], request.is_streamed) == ("base64", False)
     return int(body["priority"])
 
 

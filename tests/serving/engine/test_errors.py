@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.engine.errors import PromptLength, refusal_of
+from serving.engine.errors import PromptLength, rejection_of
 
 LIMIT = "This model's maximum context length is 512 tokens. However, "
 
@@ -18,19 +18,19 @@ LIMIT = "This model's maximum context length is 512 tokens. However, "
     ],
 )  # fmt: skip
 def test_a_prompt_that_is_too_long_is_measured(words: str, size: PromptLength | None) -> None:
-    refusal = refusal_of(LIMIT + words)
+    refusal = rejection_of(LIMIT + words)
     assert (refusal.reason, refusal.prompt) == ("context", size)
 
 
 def test_an_input_length_is_a_measure_too() -> None:
     words = "Input length (600) exceeds model's maximum context length (512)."
-    assert refusal_of(words).prompt == PromptLength(600, is_least=False)
+    assert rejection_of(words).prompt == PromptLength(600, is_least=False)
 
 
 def test_min_tokens_that_the_prompt_leaves_no_room_for_are_named() -> None:
     words = "min_tokens must be less than or equal to max_tokens=100, got 2000."
-    assert refusal_of(words).reason == "min_tokens"
+    assert rejection_of(words).reason == "min_tokens"
 
 
 def test_other_refusals_have_no_numbers() -> None:
-    assert refusal_of("Grammar error: contains 9 input tokens").prompt is None
+    assert rejection_of("Grammar error: contains 9 input tokens").prompt is None

@@ -14,7 +14,7 @@ from serving.engine.response_parser import (
     SseSplitter,
     StreamParser,
     choice_index,
-    cut_usage,
+    split_usage,
 )
 from serving.gateway.dialects.openai.render import ChunkHeadRewriter
 
@@ -98,7 +98,7 @@ def test_other_fields_of_an_event_are_left_out(event: bytes, data: bytes) -> Non
 def test_usage_is_cut_and_nothing_else_is_touched(text: str, nested: bool, late: bool) -> None:
     usage = USAGE | ({"prompt_tokens_details": {"cached_tokens": 3}} if nested else {})
     extra = {"prompt_token_ids": None} if late else {}
-    rest, cut = cut_usage(chunk(text, usage, **extra))
+    rest, cut = split_usage(chunk(text, usage, **extra))
     assert json.loads(rest) == json.loads(chunk(text, **extra))
     assert cut is not None
     assert json.loads(cut) == usage
@@ -107,7 +107,7 @@ def test_usage_is_cut_and_nothing_else_is_touched(text: str, nested: bool, late:
 
 @given(TEXTS)
 def test_without_usage_an_event_passes_untouched(text: str) -> None:
-    assert cut_usage(chunk(text)) == (chunk(text), None)
+    assert split_usage(chunk(text)) == (chunk(text), None)
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=4), TEXTS)
@@ -170,9 +170,9 @@ def test_a_stream_is_over_only_when_the_engine_says_so() -> None:
     stream = reading()
     assert len(stream.feed(sse(chunk("a")))) == 1
     with pytest.raises(InvalidEngineResponse, match="early"):
-        stream.end()
+        stream.finish()
     stream.feed(sse(b"[DONE]"))
-    assert stream.end() is None
+    assert stream.finish() is None
 
 
 def test_usage_so_far_and_at_the_end() -> None:
@@ -218,7 +218,7 @@ def test_any_bytes_are_read_or_broken(data: bytes, size: int) -> None:
         for at in range(0, len(data), size):
             for event in stream.feed(data[at : at + size]):
                 event.chunk()
-        stream.end()
+        stream.finish()
     except (InvalidEngineResponse, RequestRejected):
         return
 

@@ -67,7 +67,7 @@ def follow(script: Script, version: int = 0) -> FeedFollower:
     return FeedFollower(
         script.fetch,
         RECORD_OF_KIND,
-        place=FeedPosition(version, "one"),
+        position=FeedPosition(version, "one"),
         sleep=script.sleep,
         jitter=lambda: 1.0,
     )
@@ -186,7 +186,7 @@ async def test_a_snapshot_is_read_page_by_page_and_its_version_reached_with_the_
     )
     known = RecordTable[ProjectRecord]()
     mirror, versions = FeedMirror({"project": known}), []
-    known.take("proj_gone", ProjectRecord("proj_gone", "org_a", ()))
+    known.put("proj_gone", ProjectRecord("proj_gone", "org_a", ()))
     for batch in await take(follow(script), 4):
         mirror.apply(batch)
         versions.append((mirror.version, len(known.all())))
@@ -253,7 +253,9 @@ async def test_what_is_answered_while_a_reader_starts_over_is_left_aside() -> No
             follower.start_over()
         return await script.fetch(place)
 
-    follower = FeedFollower(fetch, RECORD_OF_KIND, place=FeedPosition(3, "one"), sleep=script.sleep)
+    follower = FeedFollower(
+        fetch, RECORD_OF_KIND, position=FeedPosition(3, "one"), sleep=script.sleep
+    )
     [batch] = await take(follower, 1)
     assert script.asked == [3, 0]
     assert [update.id for update in batch.updates] == ["proj_2"]

@@ -66,7 +66,7 @@ def test_a_table_tells_of_each_change_what_was_and_what_is(kind: str) -> None:
     table = PackedTable(OrganizationRecord, hear) if kind == "packed" else RecordTable(hear)
     first, second = organization(1), organization(1, "suspended")
     for record in (first, second, None, None):
-        table.take("org_1", record)
+        table.put("org_1", record)
     assert calls == [(None, first), (first, second), (second, None), (None, None)]
     assert table.get("org_1") is None
 
@@ -107,41 +107,41 @@ def key(name: str, digest: str) -> object:
 
 def test_a_key_is_found_by_its_last_digest_alone() -> None:
     keys = ApiKeyTable(lambda digest: None)
-    keys.take("key_a", key("a", "1"))
-    keys.take("key_a", key("a", "2"))
+    keys.put("key_a", key("a", "1"))
+    keys.put("key_a", key("a", "2"))
     assert keys.find("1" * 64) is None
     assert keys.find("2" * 64) == key("a", "2")
-    keys.take("key_a", None)
+    keys.put("key_a", None)
     assert keys.find("2" * 64) is None
     assert len(keys) == 0
 
 
 def test_a_digest_that_passed_to_another_key_outlives_the_first() -> None:
     keys = ApiKeyTable(lambda digest: None)
-    keys.take("key_a", key("a", "1"))
-    keys.take("key_b", key("b", "1"))
-    keys.take("key_a", None)
+    keys.put("key_a", key("a", "1"))
+    keys.put("key_b", key("b", "1"))
+    keys.put("key_a", None)
     assert keys.find("1" * 64) == key("b", "1")
 
 
 def test_whoever_remembers_a_key_hears_before_it_changes() -> None:
     calls, hear = heard()
     keys = ApiKeyTable(hear)
-    keys.take("key_a", key("a", "1"))
-    keys.take("key_a", key("a", "2"))
-    keys.take("key_a", None)
+    keys.put("key_a", key("a", "1"))
+    keys.put("key_a", key("a", "2"))
+    keys.put("key_a", None)
     assert calls == [("1" * 64,), ("1" * 64,), ("2" * 64,), ("2" * 64,)]
 
 
 def test_keys_that_a_snapshot_does_not_tell_are_gone() -> None:
     keys = ApiKeyTable(lambda digest: None)
     for name, digest in (("a", "1"), ("b", "2"), ("c", "3")):
-        keys.take(f"key_{name}", key(name, digest))
-    keys.begin()
-    keys.take("key_a", key("a", "4"))
-    keys.keep("key_b")
-    keys.keep("key_unknown")
-    for _ in keys.sweep():
+        keys.put(f"key_{name}", key(name, digest))
+    keys.begin_snapshot()
+    keys.put("key_a", key("a", "4"))
+    keys.retain("key_b")
+    keys.retain("key_unknown")
+    for _ in keys.remove_stale():
         pass
     known = [digest for digest in "1234" if keys.find(digest * 64)]
     assert (known, len(keys)) == (["2", "4"], 2)
@@ -157,13 +157,13 @@ def rotated(*old: str, **fields: object) -> ApiKeyRecord:
 
 def test_an_old_secret_opens_its_key_until_it_ends() -> None:
     keys = ApiKeyTable(lambda digest: None)
-    keys.take("key_a", key("a", "1"))
-    keys.take("key_a", rotated("1", "2"))
+    keys.put("key_a", key("a", "1"))
+    keys.put("key_a", rotated("1", "2"))
     known = [keys.find(digest * 64) for digest in "129"]
     assert [found and found.key_id for found in known] == ["key_a"] * 3
     assert [found and found.expires_at for found in known] == [END, END, None]
     earlier = END - timedelta(days=1)
-    keys.take("key_a", rotated("1", "2", expires_at=earlier))
+    keys.put("key_a", rotated("1", "2", expires_at=earlier))
     known = [keys.find(digest * 64) for digest in "19"]
     assert [found and found.expires_at for found in known] == [earlier, earlier]
 
@@ -171,16 +171,16 @@ def test_an_old_secret_opens_its_key_until_it_ends() -> None:
 def test_old_secrets_go_when_they_are_told_no_more() -> None:
     calls, hear = heard()
     keys = ApiKeyTable(hear)
-    keys.take("key_a", rotated("1", "2"))
-    keys.take("key_a", rotated("2"))
+    keys.put("key_a", rotated("1", "2"))
+    keys.put("key_a", rotated("2"))
     assert [bool(keys.find(digest * 64)) for digest in "129"] == [False, True, True]
     assert ("1" * 64,) in calls[3:]
-    keys.begin()
-    keys.keep("key_a")
-    for _ in keys.sweep():
+    keys.begin_snapshot()
+    keys.retain("key_a")
+    for _ in keys.remove_stale():
         pass
     assert [bool(keys.find(digest * 64)) for digest in "29"] == [True, True]
-    keys.take("key_a", None)
+    keys.put("key_a", None)
     assert not any(keys.find(digest * 64) for digest in "129")
     assert len(keys) == 0
 
@@ -188,7 +188,7 @@ def test_old_secrets_go_when_they_are_told_no_more() -> None:
 def test_ids_of_projects_and_others_are_told_apart() -> None:
     projects = PackedTable(ProjectRecord, lambda before, after: None)
     for name in ("proj_a", "proj_aa", "proj_A"):
-        projects.take(name, ProjectRecord(name, "org_a", ()))
+        projects.put(name, ProjectRecord(name, "org_a", ()))
     assert [projects.get(name).project_id for name in ("proj_a", "proj_aa", "proj_A")] == [
         "proj_a", "proj_aa", "proj_A",
     ]  # fmt: skip

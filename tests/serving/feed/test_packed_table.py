@@ -45,13 +45,13 @@ class AgainstDictionary(RuleBasedStateMachine):
         self.named.discard(key)
 
     @rule()
-    def begin_turn(self) -> None:
-        self.map.begin_turn()
+    def begin_generation(self) -> None:
+        self.map.begin_generation()
         self.named = set()
 
     @rule(key=keys)
     def name(self, key: bytes) -> None:
-        self.map.name(key)
+        self.map.retain(key)
         if key in self.model:
             self.named.add(key)
 

@@ -47,7 +47,7 @@ class Disk(StateFile):
             raise self.fail(error)
 
     def fail(self, error: sqlite3.Error) -> sqlite3.Error:
-        self._mend(error)
+        self._recover(error)
         return error
 
 
@@ -71,7 +71,7 @@ class Kept:
             cursor=cursor,
         )
         for batch in batches(told):
-            await self.keeper.keep(batch)
+            await self.keeper.enqueue(batch)
 
     async def saved(self, version: int) -> None:
         await eventually(lambda: self.keeper.saved_version == version)
@@ -121,7 +121,7 @@ async def test_what_follows_an_error_amid_a_snapshot_is_all_of_it(tmp_path: Path
         await eventually(lambda: kept.keeper._written_count == 1)
         kept.disk.error = sqlite3.OperationalError("disk I/O error")
         for batch in batches(page(9, ("organization", "org_b", ORGANIZATION)), begins=False):
-            await kept.keeper.keep(batch)
+            await kept.keeper.enqueue(batch)
         await kept.saved(9)
     assert ids(tmp_path / "s") == {"org_9", "org_b"}
 
@@ -146,11 +146,11 @@ async def test_where_more_is_lost_than_can_be_written_again_a_snapshot_is_awaite
             await kept.tell(2, snapshot=True, cursor="a")
             for _ in range(2):
                 for batch in batches(page(2, cursor="a"), begins=False):
-                    await kept.keeper.keep(batch)
+                    await kept.keeper.enqueue(batch)
             await eventually(lambda: kept.keeper._is_cut)
             kept.disk.is_full = True
             for batch in batches(page(2), begins=False):
-                await kept.keeper.keep(batch)
+                await kept.keeper.enqueue(batch)
             await kept.failed()
         kept.disk.is_full = False
         await eventually(lambda: kept.lost_count == 1)

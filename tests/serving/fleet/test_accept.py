@@ -37,7 +37,7 @@ async def test_half_a_snapshot_ends_no_replica(tmp_path: Path) -> None:
             ChangeBatch(3, True, told("dep_3"), is_first=False),
             ChangeBatch(4, False, (RecordChange("deployment", "dep_2", None),)),
         ):
-            fleet.accept(batch)
+            fleet.apply(batch)
             names = ("dep_1", "dep_2", "dep_3")
             known.append([name for name in names if fleet.deployment(name) is not None])
     assert known == [["dep_1", "dep_2"], ["dep_2", "dep_3"], ["dep_3"]]

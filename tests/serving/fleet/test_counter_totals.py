@@ -34,7 +34,7 @@ def test_an_engine_of_ours_is_counted_from_zero_however_often_it_is_looked_at(
     engine, counted = CounterValues(), CounterTotals()
     for step, growth in enumerate(growths):
         engine = engine.plus(growth)
-        counted = counted.saw(shown(engine), CounterValues(), AT)
+        counted = counted.updated(shown(engine), CounterValues(), AT)
         if step == restart_at:  # of the fleet: what it stored is what it goes on from
             counted = msgspec.json.decode(msgspec.json.encode(counted), type=CounterTotals)
     assert counted.total == engine
@@ -44,14 +44,14 @@ def test_an_engine_of_ours_is_counted_from_zero_however_often_it_is_looked_at(
 def test_what_anothers_engine_counted_before_us_is_not_ours(
     before: CounterValues, growth: CounterValues
 ) -> None:
-    counted = UNSEEN.saw(shown(before), CounterValues(), AT)
+    counted = UNSEEN.updated(shown(before), CounterValues(), AT)
     assert counted.total == CounterValues()
-    assert counted.saw(shown(before.plus(growth)), CounterValues(), AT).total == growth
+    assert counted.updated(shown(before.plus(growth)), CounterValues(), AT).total == growth
 
 
 def test_an_engine_that_begins_anew_adds_what_it_counted_since() -> None:
-    counted = CounterTotals().saw(shown(CounterValues(100, 50, 20, 3)), CounterValues(), AT)
-    again = counted.saw(shown(CounterValues(7, 2, 0, 1)), CounterValues(), AT)
+    counted = CounterTotals().updated(shown(CounterValues(100, 50, 20, 3)), CounterValues(), AT)
+    again = counted.updated(shown(CounterValues(7, 2, 0, 1)), CounterValues(), AT)
     assert again.total == CounterValues(107, 52, 20, 4)
 
 
@@ -72,7 +72,7 @@ WORK = CounterValues(input_tokens=9, output_tokens=3, requests=1)
 def test_only_work_for_customers_is_busy(
     grown: CounterValues, probes: CounterValues, running: int, busy_seconds: int
 ) -> None:
-    before = CounterTotals().saw(shown(CounterValues(), running=0), CounterValues(), AT)
-    after = before.saw(shown(grown, running), probes, AT + timedelta(seconds=5))
+    before = CounterTotals().updated(shown(CounterValues(), running=0), CounterValues(), AT)
+    after = before.updated(shown(grown, running), probes, AT + timedelta(seconds=5))
     assert after.busy_seconds == busy_seconds
     assert after.probes == probes

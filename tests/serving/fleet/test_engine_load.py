@@ -20,7 +20,7 @@ from serving.fleet.__main__ import adapters
 from serving.fleet.config import FleetConfig
 from serving.fleet.grammar_service import GrammarService
 from serving.fleet.reconciler import FleetReconciler
-from serving.fleet.replica import NO_STRAIN
+from serving.fleet.replica import NO_LOAD
 from serving.fleet.server import FleetServer
 from serving.fleet.slot_shares import SlotAllocator
 from serving.fleet.state_store import FleetStore
@@ -42,7 +42,7 @@ def fleet_of(folder: Path, session: aiohttp.ClientSession) -> FleetReconciler:
         config, adapters(otlp_endpoint=None, kv_cache_gib=1), FleetStore(folder), session
     )
     for name in ("full", "empty", "silent"):
-        replica = fleet._replica(name, catalog.deployment(slots=4), "")
+        replica = fleet._make_replica(name, catalog.deployment(slots=4), "")
         replica.state = "ready"
         fleet.replicas[name] = replica
     return fleet
@@ -51,12 +51,12 @@ def fleet_of(folder: Path, session: aiohttp.ClientSession) -> FleetReconciler:
 @pytest.mark.parametrize(
     ("seen", "strain"),
     [
-        (vitals(0, 0.0), NO_STRAIN),
-        (vitals(0, 0.04), NO_STRAIN),
+        (vitals(0, 0.0), NO_LOAD),
+        (vitals(0, 0.04), NO_LOAD),
         (vitals(0, 0.56), EngineLoad(0, 0.6)),
         (vitals(3, 1.0), EngineLoad(3, 1.0)),
         (vitals(3, 0.2, deferred=2), EngineLoad(1, 0.2)),
-        (vitals(1, 0.0, deferred=2), NO_STRAIN),
+        (vitals(1, 0.0, deferred=2), NO_LOAD),
         (vitals(0, 1.7), EngineLoad(0, 1.0)),
     ],
 )
@@ -65,8 +65,8 @@ async def test_what_waits_for_room_and_the_cache_in_use_are_told_coarsely(
 ) -> None:
     async with aiohttp.ClientSession() as session:
         replica = fleet_of(tmp_path, session).replicas["full"]
-        replica.saw(seen)
-        assert replica.strain == strain
+        replica.record_health(seen)
+        assert replica.engine_load == strain
 
 
 async def test_gateways_hear_how_full_the_engines_are_of_which_they_have_slots(
@@ -75,8 +75,8 @@ async def test_gateways_hear_how_full_the_engines_are_of_which_they_have_slots(
     callers = ServiceAuthenticator((ROOT,))
     async with aiohttp.ClientSession() as session:
         fleet = fleet_of(tmp_path, session)
-        fleet.replicas["full"].saw(vitals(2, 0.93))
-        fleet.replicas["empty"].saw(vitals(0, 0.0))
+        fleet.replicas["full"].record_health(vitals(2, 0.93))
+        fleet.replicas["empty"].record_health(vitals(0, 0.0))
         shares = SlotAllocator(epoch=1)
         server = FleetServer(
             fleet, CollectorRegistry(), callers, GrammarService({}, judges_max=1), shares

@@ -39,7 +39,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 def with_members(group: ProcessGroup, count: int) -> ProcessGroup:
     def grown() -> bool:
-        group.look()
+        group.refresh()
         return len(group.members) >= count
 
     wait_until(grown)

@@ -44,14 +44,14 @@ class Judged(SimulatedAdapter):
 
     module: tuple[str, ...] = MODULE
 
-    def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...]:
+    def grammar_compiler(self, deployment: DeploymentRecord) -> tuple[str, ...]:
         return self.module
 
 
 class OfWeights(SimulatedAdapter):
     """A simulated engine with a judge for each set of weights."""
 
-    def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...]:
+    def grammar_compiler(self, deployment: DeploymentRecord) -> tuple[str, ...]:
         return (*MODULE, deployment.weights)
 
 
@@ -207,8 +207,8 @@ def test_vllm_compiles_with_one_library_and_the_weights_own_tokenizer() -> None:
     launch = VllmAdapter("cpu").launch(deployment(), port=1)
     at = launch.command.index("--structured-outputs-config")
     assert launch.command[at + 1] == '{"backend":"xgrammar"}'
-    assert VllmAdapter("cpu").grammar_judge(deployment()) == (
+    assert VllmAdapter("cpu").grammar_compiler(deployment()) == (
         "serving.engine.grammar_compiler",
         "w",
     )
-    assert ExternalAdapter().grammar_judge(deployment()) is None
+    assert ExternalAdapter().grammar_compiler(deployment()) is None

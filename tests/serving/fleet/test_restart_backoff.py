@@ -19,7 +19,7 @@ def test_each_failure_in_a_row_doubles_the_pause_up_to_the_longest(
 ) -> None:
     record = restarts()
     for _ in range(failures):
-        record.failed(100, was_steady=False)
+        record.record_failure(100, was_steady=False)
     assert record.pause_seconds(100) == pause
     assert record.pause_seconds(100 + pause) == 0
 
@@ -27,23 +27,23 @@ def test_each_failure_in_a_row_doubles_the_pause_up_to_the_longest(
 def test_a_steady_replica_starts_the_count_anew() -> None:
     record = restarts()
     for _ in range(6):
-        record.failed(0, was_steady=False)
-    record.failed(1_000, was_steady=True)
+        record.record_failure(0, was_steady=False)
+    record.record_failure(1_000, was_steady=True)
     assert record.pause_seconds(1_000) == 1
 
 
 def test_no_more_than_so_many_restarts_fit_in_the_window() -> None:
     record = restarts()
     for now in range(STARTS_MAX):
-        record.failed(now, was_steady=False)
-        record.started(now)
+        record.record_failure(now, was_steady=False)
+        record.record_start(now)
     assert record.pause_seconds(100) == WINDOW_SECONDS - 100
-    record.failed(100, was_steady=True)
+    record.record_failure(100, was_steady=True)
     assert record.pause_seconds(100) == 1
 
 
 def test_a_changed_deployment_is_forgiven() -> None:
     record = restarts()
-    record.failed(0, was_steady=False)
-    record.forgive()
+    record.record_failure(0, was_steady=False)
+    record.reset()
     assert record.pause_seconds(0) == 0

@@ -85,7 +85,7 @@ class World:
         self.kind = kind
         if kind != "sleeps":
             self.needed_at = float("-inf")
-        self.fleet.accept(ChangeBatch(1, True, (RecordChange("deployment", ID, KINDS[kind]),)))
+        self.fleet.apply(ChangeBatch(1, True, (RecordChange("deployment", ID, KINDS[kind]),)))
         self.fleet.reconcile()
 
     def restart(self) -> None:
@@ -111,16 +111,16 @@ class World:
         for replica in self.living:
             if replica.is_leaving:
                 replica.is_ending = replica.state != "ready"
-                replica.now_is("draining" if replica.state == "ready" else "stopped")
+                replica.set_state("draining" if replica.state == "ready" else "stopped")
             elif replica.state != "ready":
                 order = {"pending": "loading", "loading": "canary"}
-                replica.now_is(order.get(replica.state, "ready"))  # type: ignore[arg-type]
+                replica.set_state(order.get(replica.state, "ready"))  # type: ignore[arg-type]
                 self.ready_at = self.now if replica.state == "ready" else self.ready_at
         self.fleet.reconcile()
 
     def fail(self) -> None:
         for replica in self.staying:
-            replica.now_is("failed", reason="a test")
+            replica.set_state("failed", reason="a test")
         self.fleet.reconcile()
 
     @property
@@ -133,7 +133,7 @@ class World:
 
     @property
     def is_asleep(self) -> bool:
-        return ID in self.fleet.sleepers.sleep.asleep
+        return ID in self.fleet.scale_to_zero.idle_tracker.asleep
 
     @property
     def told(self) -> ReplicaRecord | None:
@@ -188,7 +188,7 @@ async def test_it_sleeps_once_nobody_asked_for_long_enough(world: World) -> None
     assert world.told is not None
     assert world.told.state == "asleep"
     assert set(world.told.capabilities) == set(SimulatedAdapter().capabilities(SLEEPS))
-    assert world.fleet.standings() == {ID: "asleep"}
+    assert world.fleet.deployment_states() == {ID: "asleep"}
 
 
 async def test_what_an_engine_did_counts_as_use_without_any_report(world: World) -> None:
@@ -222,7 +222,7 @@ async def test_who_wakes_waits_for_the_memory_of_those_that_end(world: World) ->
     replica.is_ending = True
     world.ask()
     assert (world.is_asleep, world.staying) == (False, [])
-    replica.now_is("stopped")
+    replica.set_state("stopped")
     world.fleet.reconcile()
     assert [one.state for one in world.staying] == ["pending"]
 
@@ -249,8 +249,8 @@ async def test_one_that_loads_is_not_put_to_sleep_and_one_that_fails_is(world: W
 async def test_how_long_it_loads_is_measured_and_kept(world: World) -> None:
     replica = awake(world)
     replica.took_seconds = 42.0
-    replica.now_is("draining")
-    replica.now_is("ready")
+    replica.set_state("draining")
+    replica.set_state("ready")
     world.wait(31)
     assert world.told is not None
     assert world.told.load_seconds == 42.0
@@ -270,7 +270,7 @@ async def test_a_fleet_that_starts_anew_neither_wakes_nor_forgets(world: World) 
     assert world.told is not None
     world.ask()
     assert (world.is_asleep, len(world.staying), world.told) == (False, 1, None)
-    assert world.fleet.sleepers.wake_counts == {ID: 1}
+    assert world.fleet.scale_to_zero.wake_counts == {ID: 1}
     world.restart()
     assert (world.is_asleep, len(world.staying)) == (False, 1)
 
@@ -284,7 +284,7 @@ async def test_an_operators_stop_is_no_sleep(world: World) -> None:
         world.ask()
         world.step()
     assert world.living == []
-    assert world.fleet.standings() == {ID: "stopped"}
+    assert world.fleet.deployment_states() == {ID: "stopped"}
     world.ask("dep_unknown")
     world.deploy("sleeps")
     assert (world.is_asleep, len(world.staying)) == (False, 1), "an operator starts it awake"

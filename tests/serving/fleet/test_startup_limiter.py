@@ -6,7 +6,7 @@ from serving.fleet.launcher import StartupLimiter
 
 
 async def load(turns: StartupLimiter, name: str, said: list[str], seconds: float) -> None:
-    async with turns.turn():
+    async with turns.permit():
         said.append(f"{name} begins")
         await asyncio.sleep(seconds)
         said.append(f"{name} ends")

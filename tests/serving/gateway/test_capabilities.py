@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from serving.contract.replica import CACHE_SALT, NO_PREFIX_CACHE
-from serving.engine.adapter import SPOKEN, ExternalAdapter
+from serving.engine.adapter import GENERATION_CAPABILITIES, ExternalAdapter
 from serving.engine.vllm import VllmAdapter
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack
@@ -51,11 +51,11 @@ async def test_a_feature_that_no_engine_has_is_refused_by_its_field(
     stack: Stack, path: str, body: dict[str, Any], param: str
 ) -> None:
     assert (await ask(stack, path, body))[0] == 200
-    await declare(stack, *SPOKEN)
+    await declare(stack, *GENERATION_CAPABILITIES)
     assert await ask(stack, path, body) == (400, "unsupported_value", param)
     missing = {"response_format": "json_schema"}.get(param, param)
     others = {"tools", "json_schema", "logprobs"} - {missing}
-    await declare(stack, *SPOKEN, *sorted(others))
+    await declare(stack, *GENERATION_CAPABILITIES, *sorted(others))
     assert await ask(stack, path, body) == (400, "unsupported_value", param)
     await eventually(lambda: len(stack.events) == 1)
 
@@ -68,12 +68,12 @@ async def test_a_feature_that_no_engine_has_is_refused_by_its_field(
 async def test_what_needs_no_feature_is_served_without_any(
     stack: Stack, fields: dict[str, Any]
 ) -> None:
-    await declare(stack, *SPOKEN)
+    await declare(stack, *GENERATION_CAPABILITIES)
     assert (await ask(stack, CHAT, ASK | fields))[0] == 200
 
 
 async def test_the_deployment_that_can_is_chosen_among_those_that_cannot(stack: Stack) -> None:
-    await declare(stack, *SPOKEN)
+    await declare(stack, *GENERATION_CAPABILITIES)
     able = msgspec.structs.replace(catalog.deployment(), deployment_id="dep_able")
     url = f"http://127.0.0.1:{stack.engines[0].port}"
     replica = msgspec.structs.replace(catalog.replica(url, 2), deployment_id="dep_able")

@@ -84,7 +84,7 @@ async def test_a_request_named_by_a_clock_that_was_wrong_is_refused_once_control
     gate = asyncio.Event()
     stack.control.billing.is_down = True
     host = Host(HOUR)
-    host.clock.hear = hold_back(host.clock.hear, gate)  # type: ignore[method-assign]
+    host.clock.observe = hold_back(host.clock.observe, gate)  # type: ignore[method-assign]
     await stack.start_gateway(host.clock)
     await eventually(lambda: stack.gateway.directory.mirror.version > 0)
     asking = asyncio.create_task(status_of(stack))

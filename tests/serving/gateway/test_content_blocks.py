@@ -15,7 +15,7 @@ from serving.engine.events import (
     EngineMessage,
     EngineToolCall,
 )
-from serving.gateway.dialects.accumulate import ContentBlockSplitter, passages_of
+from serving.gateway.dialects.accumulate import ContentBlockSplitter, content_blocks_of
 
 WORDS = st.text(min_size=1, max_size=6)
 
@@ -45,7 +45,7 @@ def test_whole_and_as_it_comes(
         for letter in arguments:
             steps += passages.read(call(index, function={"arguments": letter}))
     steps += passages.read(part(finish_reason="stop"))
-    steps += passages.end()
+    steps += passages.finish()
     message = EngineMessage(
         content=said,
         reasoning=thought,
@@ -53,12 +53,12 @@ def test_whole_and_as_it_comes(
             EngineToolCall(f"c{n}", EngineFunctionCall(*each)) for n, each in enumerate(calls)
         ],
     )
-    whole = passages_of(EngineChoice(0, message))
-    assert [(p.kind, p.place, p.id, p.name, p.text) for p in passages.closed] == [
-        (p.kind, p.place, p.id, p.name, p.text) for p in whole
+    whole = content_blocks_of(EngineChoice(0, message))
+    assert [(p.kind, p.index, p.id, p.name, p.text) for p in passages.closed] == [
+        (p.kind, p.index, p.id, p.name, p.text) for p in whole
     ]
-    told = [(step.does, step.passage.place) for step in steps if step.does != "go_on"]
-    assert told == [(does, p.place) for p in whole for does in ("open", "close")]
+    told = [(step.action, step.block.index) for step in steps if step.action != "go_on"]
+    assert told == [(does, p.index) for p in whole for does in ("open", "close")]
 
 
 def reasoning(text: str) -> ChoiceDelta:
@@ -77,4 +77,4 @@ def test_an_answer_without_an_ending_is_none() -> None:
     passages = ContentBlockSplitter()
     passages.read(part(delta={"content": "x"}))
     with pytest.raises(InvalidEngineResponse):
-        passages.end()
+        passages.finish()

@@ -57,7 +57,7 @@ def events_of(choices: list[dict[str, Any]]) -> list[EngineEvent]:
     chunks = [json.dumps(head | {"choices": [each]}, separators=(",", ":")) for each in choices]
     reading = StreamParser(choices=1, prompts=1, may_call_tools=True, request_id="our-id")
     events = reading.feed("".join(f"data: {each}\n\n" for each in [*chunks, "[DONE]"]).encode())
-    reading.end()
+    reading.finish()
     return events
 
 
@@ -65,7 +65,7 @@ def told(language: str, events: list[EngineEvent], *, streamed: bool) -> bytes:
     dialect, fields = ASKED[language]
     body = json.dumps({"model": "demo", "stream": streamed} | fields).encode()
     job = dialect.inference(dialect.decode(body), body_bytes=len(body), model=catalog.model())
-    rendering = dialect.rendering(job, "our-id")
+    rendering = dialect.renderer(job, "our-id")
     said = b"".join(rendering.render([event]) for event in events)
     return said + rendering.finish(TokenUsage(input=3, output=5))
 

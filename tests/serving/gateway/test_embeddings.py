@@ -231,12 +231,12 @@ async def must_be_idle(stack: Stack) -> None:
     await eventually(lambda: stack.engines[0].engine.slots_used == 0)
     await eventually(lambda: stack.gateway.lease_manager.held_nanos() == 0)
     await eventually(lambda: stack.gateway.app.in_flight == 0)
-    assert stack.gateway.lingering.total == 0
+    assert stack.gateway.disconnect_drain.total == 0
 
 
 async def test_who_leaves_pays_for_what_was_read_to_the_end(slow: Stack) -> None:
     await leave_early(slow)
-    await eventually(lambda: slow.gateway.lingering.total == 1)
+    await eventually(lambda: slow.gateway.disconnect_drain.total == 1)
     slow.engines[0].engine.freeze(False)
     event = await slow.one_event()
     assert (event.outcome, event.input_tokens, event.output_tokens) == ("client_cancelled", 16, 0)

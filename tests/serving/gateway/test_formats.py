@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from serving.engine.adapter import SPOKEN
+from serving.engine.adapter import GENERATION_CAPABILITIES
 from serving.engine.request import write
 from serving.gateway.dialects.openai.chat import ChatDialect
 from tests.fixtures import catalog
@@ -33,9 +33,9 @@ def told(capabilities: tuple[str, ...], **fields: Any) -> Any:
 def test_a_format_bounds_blanks(asked: dict[str, Any], schema: dict[str, Any]) -> None:
     form = {"type": "json_schema", "json_schema": schema, "max_whitespace_cnt": 16}
     bounded = {"type": "structural_tag", "format": form}
-    assert told((*SPOKEN, "structural_tag"), response_format=asked) == bounded
-    assert told(SPOKEN, response_format=asked) == asked
-    chosen = told((*SPOKEN, "structural_tag"), response_format=asked, tools=TOOLS)
+    assert told((*GENERATION_CAPABILITIES, "structural_tag"), response_format=asked) == bounded
+    assert told(GENERATION_CAPABILITIES, response_format=asked) == asked
+    chosen = told((*GENERATION_CAPABILITIES, "structural_tag"), response_format=asked, tools=TOOLS)
     assert chosen == bounded
 
 
@@ -48,7 +48,7 @@ def test_a_format_bounds_blanks(asked: dict[str, Any], schema: dict[str, Any]) -
     ],
 )
 def test_text_and_calls_that_must_be_made_have_no_format(fields: dict[str, Any]) -> None:
-    assert told((*SPOKEN, "structural_tag"), **fields) is None
+    assert told((*GENERATION_CAPABILITIES, "structural_tag"), **fields) is None
 
 
 def test_a_seed_that_engines_take_for_none_is_another() -> None:

@@ -22,7 +22,7 @@ SLOTS = 8
 async def busy(stack: Stack, bounds: QueueLimits, waiting: int) -> AsyncIterator[None]:
     """Fill every slot and some of the queue with requests of one organization."""
     pool, engine = stack.gateway.directory.pools["dep_var_demo"], stack.engines[0].engine
-    for line in pool.queue.lines.values():
+    for line in pool.queue.tier_queues.values():
         line.bounds = bounds
     engine.freeze(True)
     asking = [asyncio.create_task(ask(stack)) for _ in range(SLOTS + waiting)]
@@ -78,7 +78,7 @@ async def test_organizations_whose_records_say_that_they_never_paid_wait_as_one(
     async with busy(stack, QueueLimits(), waiting=1):
         asking = [asyncio.create_task(ask(stack, each.secret)) for each in tenants]
         await eventually(lambda: len(pool.queue) == 3)
-        waiting = {one.tenant_id: one.waiting for one in pool.queue.lines["default"].busy()}
+        waiting = {one.tenant_id: one.waiting for one in pool.queue.tier_queues["default"].busy()}
         assert waiting == {"org_a": 1, NEVER_PAID: 2}
         demands = demand_of(pool).tiers["default"]
         assert {name: (one.waiting, one.is_paying) for name, one in demands.items()} == {
@@ -120,15 +120,15 @@ async def test_a_wait_past_the_deployments_deadline_is_503(stack: Stack) -> None
 async def test_where_too_many_tokens_are_held_who_comes_is_shed_at_once(stack: Stack) -> None:
     pool = stack.gateway.directory.pools["dep_var_demo"]
     async with busy(stack, QueueLimits(), waiting=1):
-        kept = pool.pressure
-        for pool.pressure in (LoadShedder(1), LoadShedder(10**6, within=LoadShedder(1))):
+        kept = pool.load_shedder
+        for pool.load_shedder in (LoadShedder(1), LoadShedder(10**6, within=LoadShedder(1))):
             status, headers, body = await ask(stack)
             assert (status, body["error"]["code"]) == (503, "server_is_overloaded")
             assert int(headers["retry-after"]) >= 1
             status, headers, body = await ask(stack, path="/v1/messages")
             assert (status, body["error"]["type"]) == (529, "overloaded_error")
             assert int(headers["retry-after"]) >= 1
-        pool.pressure = kept
+        pool.load_shedder = kept
     assert pool.queue.refusals["default", "pressed"] == 4
-    assert pool.pressure.tokens == stack.gateway.pressure.tokens == 0
+    assert pool.load_shedder.tokens == stack.gateway.pressure.tokens == 0
     await eventually(lambda: len(stack.events) == SLOTS + 1)

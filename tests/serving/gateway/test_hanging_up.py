@@ -37,7 +37,7 @@ async def slow_start(tmp_path: Path) -> AsyncIterator[Stack]:
 
 async def is_left(stack: Stack) -> None:
     """Wait until an engine that is frozen works for nobody, and let it go on."""
-    await eventually(lambda: stack.gateway.lingering.total == 1)
+    await eventually(lambda: stack.gateway.disconnect_drain.total == 1)
     engine_of(stack).freeze(False)
 
 
@@ -84,7 +84,7 @@ async def must_be_idle(stack: Stack) -> None:
     await eventually(lambda: engine_of(stack).slots_used == 0)
     await eventually(lambda: stack.gateway.lease_manager.held_nanos() == 0)
     await eventually(lambda: stack.gateway.app.in_flight == 0)
-    assert stack.gateway.lingering.total == 0
+    assert stack.gateway.disconnect_drain.total == 0
 
 
 @pytest.mark.parametrize(

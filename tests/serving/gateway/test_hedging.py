@@ -60,9 +60,9 @@ def remember(pool: Pool) -> None:
     for replica_id in pool.replicas:
         for _ in range(USUAL):
             for tokens in (1, 2, 4, 8, 16, 32, 64, 128):
-                pool.health.hedging.times.note(replica_id, tokens, 0.01, pool.now)
+                pool.health.hedging.times.record(replica_id, tokens, 0.01, pool.now)
     for _ in range(60):
-        pool.health.hedging.budget.note_request()
+        pool.health.hedging.budget.record_request()
 
 
 async def ask(stack: Stack, **fields: Any) -> tuple[int, str, list[str]]:
@@ -102,7 +102,7 @@ async def nothing_is_left(stack: Stack) -> None:
     await eventually(lambda: stack.gateway.lease_manager.held_nanos() == 0)
     await eventually(lambda: all(one.in_flight == 0 for one in pool.replicas.values()))
     await eventually(lambda: not any(one.engine.slots_used for one in stack.engines))
-    assert pool.pressure.tokens == stack.gateway.pressure.tokens == 0
+    assert pool.load_shedder.tokens == stack.gateway.pressure.tokens == 0
     assert not stack.gateway.journal._writer._opened
 
 
@@ -180,7 +180,7 @@ async def test_where_both_break_there_is_one_error(pair: Stack) -> None:
 async def test_who_hangs_up_on_both_pays_for_one(pair: Stack) -> None:
     first, asking = await both_at_work(pair)
     asking.cancel()
-    await eventually(lambda: pair.gateway.lingering.total == 1)
+    await eventually(lambda: pair.gateway.disconnect_drain.total == 1)
     pair.engines[first].engine.freeze(False)
     await eventually(lambda: len(pair.events) == 2)
     request_id = next(one.event_id for one in pair.events if one.outcome != "hedged")
@@ -212,7 +212,7 @@ async def test_what_is_left_on_disk_by_a_kill_is_one_loss_and_one_hedge(
     for part in pair.folder.glob(f"{JOURNAL}*"):
         shutil.copy(part, killed)
     journal = Journal(killed / JOURNAL)
-    found = [decode(row.body, UsageEvent) for row in await journal.next_done(100)]
+    found = [decode(row.body, UsageEvent) for row in await journal.next_finished(100)]
     await journal.close()
     ends = {event.outcome: event for event in found if event.event_id not in booked(pair)}
     if not is_chosen:
@@ -268,10 +268,10 @@ async def test_through_any_trouble_each_request_counts_once(
         await prepare(stack)
         pool, whole = pool_of(stack), list[str]()
         for _ in range(600):
-            pool.health.hedging.budget.note_request()
+            pool.health.hedging.budget.record_request()
 
         async def one() -> None:
-            pool.health.hedging.budget.note_request()
+            pool.health.hedging.budget.record_request()
             await asyncio.sleep(chance.uniform(0, 1.0))
             asking = asyncio.create_task(ask(stack))
             if chance.random() < 0.2:
@@ -299,7 +299,7 @@ async def test_through_any_trouble_each_request_counts_once(
             await asyncio.gather(trouble(), *(one() for _ in range(100)))
             asked += 100
             await nothing_is_left(stack)
-            await eventually(lambda: stack.gateway.journal.done_rows == 0)
+            await eventually(lambda: stack.gateway.journal.unacknowledged_count == 0)
             outrun = [event for event in stack.events if event.outcome == "hedged"]
         completed = [event for event in stack.events if event.outcome == "completed"]
         assert len(stack.events) - len(outrun) <= asked

@@ -63,7 +63,7 @@ def wire(stack: Stack, **extra: object) -> bytes:
 
 async def outcomes(stack: Stack) -> list[str]:
     """Return how the requests that reached an engine ended, once all are booked."""
-    await eventually(lambda: stack.gateway.journal.done_rows == 0)
+    await eventually(lambda: stack.gateway.journal.unacknowledged_count == 0)
     return sorted(event.outcome for event in stack.events)
 
 
@@ -443,7 +443,7 @@ async def test_an_answer_too_long_to_keep_completes_and_is_not_worked_on_again(
     if bound == "of one":
         monkeypatch.setattr(execution, "COPY_BYTES_MAX", 1_000)
     else:
-        monkeypatch.setattr(keyed.gateway.app.inference.idempotency._copies, "size_max", 1_000)
+        monkeypatch.setattr(keyed.gateway.app.inference.idempotency._recordings, "size_max", 1_000)
     first, again = await ask(keyed, **LONG), await ask(keyed, **LONG)
     assert first.body.endswith(b"data: [DONE]\n\n")
     assert (again.status, again.error["code"]) == (409, "idempotency_answer_lost")
@@ -476,11 +476,11 @@ def test_a_copy_is_held_until_the_last_who_reads_it_has_left() -> None:
     room = SharedCapacity(1_000)
     kept = execution.ResponseRecording(room, SlotRequest("org_a"))
     kept.add((), bytes(100))
-    slow, fast = kept.enter(), kept.enter()
+    slow, fast = kept.subscribe(), kept.subscribe()
     kept.end()
-    kept.leave(fast)
+    kept.unsubscribe(fast)
     assert (room.held, kept.pieces) == (100, [bytes(100)])
-    kept.leave(slow)
+    kept.unsubscribe(slow)
     assert (room.held, kept.pieces) == (0, [])
 
 
@@ -545,10 +545,10 @@ async def test_the_next_life_gives_up_what_a_dead_gateway_had_claimed(paced: Sta
     await paced.start_gateway()
     await paced.ready()
     await eventually(lambda: not paced.control.keys.claims)
-    await eventually(lambda: paced.gateway.claims.untold_count == 0)
+    await eventually(lambda: paced.gateway.claims.unsent_count == 0)
     await paced.stop_gateway()
     await paced.start_gateway()
-    assert paced.gateway.journal.left_claims == []
+    assert paced.gateway.journal.recovered_claims == []
 
 
 async def test_an_answer_whose_gateway_died_before_it_completed_is_given_to_nobody(
@@ -556,7 +556,7 @@ async def test_an_answer_whose_gateway_died_before_it_completed_is_given_to_nobo
 ) -> None:
     claim = claim_of(paced)
     await paced.gateway.claims.claim(claim)
-    assert await paced.gateway.claims.keep(claim, b"sealed")
+    assert await paced.gateway.claims.store_response(claim, b"sealed")
     assert paced.control.keys.claim(msgspec.structs.replace(claim, event_id=OTHER)).verdict == (
         ClaimInProgress()
     )
@@ -575,7 +575,7 @@ async def test_an_answer_whose_gateway_died_once_it_completed_is_everybodys(pace
     paced.control.keys.is_deaf_to_endings = False
     await paced.start_gateway()
     await paced.ready()
-    await eventually(lambda: paced.gateway.claims.untold_count == 0)
+    await eventually(lambda: paced.gateway.claims.unsent_count == 0)
     again = await ask(paced)
     assert (again.body, again.is_again) == (first.body, True)
     assert await outcomes(paced) == ["completed"]
@@ -604,7 +604,7 @@ async def test_what_is_kept_leaves_nothing_to_give_up(keyed: Stack) -> None:
     assert (await ask(keyed, temperature=0.5)).status == 409
     await keyed.stop_gateway()
     await keyed.start_gateway()
-    assert keyed.gateway.journal.left_claims == []
+    assert keyed.gateway.journal.recovered_claims == []
     assert len(keyed.control.keys.claims) == 1
 
 

@@ -136,10 +136,10 @@ async def test_a_key_completes_once_whatever_happens(
     for number in range(KEYS):
         await odds.finish(f"key-{number}")
     for stack in pair:
-        await eventually(lambda stack=stack: stack.gateway.journal.done_rows == 0)
-        await eventually(lambda stack=stack: stack.gateway.claims.untold_count == 0)
+        await eventually(lambda stack=stack: stack.gateway.journal.unacknowledged_count == 0)
+        await eventually(lambda stack=stack: stack.gateway.claims.unsent_count == 0)
         await eventually(lambda stack=stack: stack.gateway.lease_manager.held_nanos() == 0)
-        await eventually(lambda stack=stack: stack.gateway.lingering.total == 0)
+        await eventually(lambda stack=stack: stack.gateway.disconnect_drain.total == 0)
     events = pair[0].events
     completed = Counter(one.client_request_id for one in events if one.outcome == "completed")
     assert set(completed.values()) <= {1}

@@ -151,7 +151,9 @@ async def saved(stack: Stack) -> None:
         (stack.gateway.control_feed, stack.control.feed),
         (stack.gateway.fleets[DEFAULT_FLEET].replica_feed, stack.control.fleet),
     ]:
-        await eventually(lambda feed=feed, told=told: feed.keeper.saved_version == told.version)
+        await eventually(
+            lambda feed=feed, told=told: feed.state_writer.saved_version == told.version
+        )
 
 
 async def start_alone(stack: Stack) -> None:
@@ -218,7 +220,7 @@ async def test_a_state_that_the_disk_did_not_take_is_written_once_there_is_room(
 
     monkeypatch.setattr(state_store, "RETRY_SECONDS", 0.05)
     await saved(stack)
-    revoked, keeper = stack.tenant.key.key_id, stack.gateway.control_feed.keeper
+    revoked, keeper = stack.tenant.key.key_id, stack.gateway.control_feed.state_writer
     with monkeypatch.context() as full:
         full.setattr(StateFile, "write", fail)
         stack.control.feed.publish("api_key", revoked, None)

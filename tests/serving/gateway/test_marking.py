@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.contract.text_guard import MARK, TextGuard
-from serving.engine.adapter import SPOKEN
+from serving.engine.adapter import GENERATION_CAPABILITIES
 from serving.engine.request import write
 from serving.gateway.dialects.anthropic.messages import MessagesDialect
 from serving.gateway.dialects.base import Dialect, InferenceRequest
@@ -35,7 +35,7 @@ def heard(made: InferenceRequest, guard: TextGuard | None = GUARD) -> Any:
     request = write(
         made.engine_request,
         served_name="m",
-        capabilities=SPOKEN,
+        capabilities=GENERATION_CAPABILITIES,
         cache_salt="s",
         request_id="r",
         text_guard=guard,

@@ -63,7 +63,7 @@ async def test_a_gateway_holds_what_its_limit_allows(
         held = (
             app.inference.body_memory.room.size_max,
             app.write_memory.bytes_max,
-            app.inference.idempotency._copies.size_max,
+            app.inference.idempotency._recordings.size_max,
         )
         assert held == (128 * MIB, 64 * MIB, 64 * MIB)
         assert b"penstock_gateway_memory_limit_bytes 5.36870912e+08" in (

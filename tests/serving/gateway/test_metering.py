@@ -22,19 +22,19 @@ async def test_the_event_is_in_the_journal_before_the_client_sees_the_end(
     stack: Stack, stream: bool
 ) -> None:
     await stack.client().chat.completions.create(model="demo", messages=MESSAGES, max_tokens=2)
-    await eventually(lambda: stack.gateway.journal.done_rows == 0)
+    await eventually(lambda: stack.gateway.journal.unacknowledged_count == 0)
     stack.control.billing.is_down = True
     body = CHAT | {"stream": stream}
     async with stack.post("/v1/chat/completions", body) as reply:
         await reply.read()
-    rows = await stack.gateway.journal.next_done(10)
+    rows = await stack.gateway.journal.next_finished(10)
     assert [row.event_id for row in rows] == [reply.headers["x-request-id"]]
     stack.control.billing.is_down = False
 
 
 async def test_the_fair_queue_charges_what_an_engine_has_counted_so_far(tmp_path: Path) -> None:
     async with running_stack(tmp_path, itl_seconds=0.02, models=("var_demo",)) as stack:
-        line = stack.gateway.directory.pools["dep_var_demo"].queue.lines["default"]
+        line = stack.gateway.directory.pools["dep_var_demo"].queue.tier_queues["default"]
         body = CHAT | {"stream": True, "max_tokens": 100, "ignore_eos": True}
         async with stack.post("/v1/chat/completions", body) as reply:
             (service,) = await eventually(lambda: line._services)

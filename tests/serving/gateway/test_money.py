@@ -15,7 +15,7 @@ from serving.contract.ids import new_id
 from serving.contract.lease import LeaseAsk, LeaseGrant
 from serving.contract.prompt import BYTE_TOKENS, PromptBound
 from serving.contract.records import OrganizationRecord, ProjectRecord
-from serving.gateway.error_mapping import no_money
+from serving.gateway.error_mapping import insufficient_quota
 from serving.usage import leases
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
@@ -103,7 +103,7 @@ def test_a_limit_is_called_used_up_only_where_nothing_of_it_is_left(
         "project_spend_limit_exceeded", available_nanos=left_nanos, budget_id=budget_id,
         held_nanos=held_nanos, limit_nanos=1_000_000, ends_at=datetime(2026, 11, 29, tzinfo=UTC),
     )  # fmt: skip
-    error = no_money(refused, cost_nanos=10**9)
+    error = insufficient_quota(refused, cost_nanos=10**9)
     assert words in error.message
     assert ("used up" in error.message) == (left_nanos == held_nanos == 0)
     assert "could cost $1.00" in error.message

@@ -105,8 +105,8 @@ async def test_a_job_is_the_same_wherever_it_was_made(
 ) -> None:
     dialect, data = BODIES[name]
     beside = await outcome(offload, dialect, data)
-    assert offload.bench.lost_count == 0
-    assert len(offload.bench._idle) == 1
+    assert offload.pool.lost_count == 0
+    assert len(offload.pool._idle) == 1
     monkeypatch.setattr(parse_offload, "HERE_BYTES_MAX", 2**30)
     monkeypatch.setattr(parse_offload, "SMALL_BODY_BYTES", 2**30)
     assert await outcome(offload, dialect, data) == beside
@@ -117,7 +117,7 @@ async def test_small_bodies_start_no_process(offload: ParseOffload) -> None:
     await offload.parse(CHAT, [chat(tools=[TOOL])], "org_a", find)
     long = chat(messages=said("a" * (HERE_BYTES_MAX - 100)))
     await offload.parse(CHAT, pieces(long), "org_a", find)
-    assert offload.bench._idle == []
+    assert offload.pool._idle == []
 
 
 async def test_fifteen_megabytes_never_hold_the_loop_for_long(
@@ -150,11 +150,11 @@ async def test_a_body_too_large_for_its_model_is_refused(offload: ParseOffload) 
 async def test_what_takes_too_long_is_refused_and_the_next_is_served(
     offload: ParseOffload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offload.bench, "_seconds_max", 0.001)
+    monkeypatch.setattr(offload.pool, "_seconds_max", 0.001)
     with pytest.raises(BadRequest) as caught:
         await offload.parse(CHAT, pieces(chat(messages=said(LARGE * 50))), "org_a", find)
     assert caught.value.code == "request_too_complex"
-    monkeypatch.setattr(offload.bench, "_seconds_max", 60.0)
+    monkeypatch.setattr(offload.pool, "_seconds_max", 60.0)
     await offload.parse(CHAT, pieces(chat(messages=said(LARGE))), "org_b", find)
 
 
@@ -162,19 +162,19 @@ async def test_many_large_bodies_of_one_at_once_are_read(offload: ParseOffload) 
     data = pieces(chat(messages=said(LARGE)))
     asked = (offload.parse(CHAT, data, "org_a", find) for _ in range(60))
     assert len(await asyncio.gather(*asked)) == 60
-    assert (offload.refused, offload.refused_own) == (0, 0)
+    assert (offload.rejected, offload.rejected_own) == (0, 0)
 
 
 async def test_who_fills_the_line_is_told_so_and_others_that_we_are_busy(
     offload: ParseOffload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turns = offload.bench._turns
+    turns = offload.pool._turns
     monkeypatch.setattr(turns, "_waiting_of_one_max", 1)
     data = pieces(chat(messages=said(LARGE)))
-    async with turns.turn("org_a"):
+    async with turns.permit("org_a"):
         monkeypatch.setattr(turns, "_waiting_max", 0)
         with pytest.raises(TooManyQueuedRequests, match="your organization's large requests"):
             await offload.parse(CHAT, data, "org_a", find)
         with pytest.raises(ServiceUnavailable):
             await offload.parse(CHAT, data, "org_b", find)
-    assert (offload.refused, offload.refused_own) == (1, 1)
+    assert (offload.rejected, offload.rejected_own) == (1, 1)

@@ -91,9 +91,9 @@ async def test_a_conversation_keeps_its_replica_across_gateways(pair: list[Stack
         before, cached = prompts_of(pair[0]), []
         for turn in range(1, 5):
             other = pair[1 - turn % 2].gateway.prefix_news
-            heard = other.heard
+            heard = other.received
             cached.append(await say(pair[turn % 2], conversation(number, turn)))
-            await eventually(lambda heard=heard, other=other: other.heard > heard)
+            await eventually(lambda heard=heard, other=other: other.received > heard)
         grown = [now > was for now, was in zip(prompts_of(pair[0]), before, strict=True)]
         assert sum(grown) == 1, "it went to one replica"
         assert cached[0] == 0

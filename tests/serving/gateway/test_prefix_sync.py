@@ -49,7 +49,7 @@ async def gateway(
     news = PrefixSync(redis.url, name, lambda: {"dep": of})
     task = asyncio.create_task(news.run())
     try:
-        yield news, of.replicas[REPLICA].seen.count
+        yield news, of.replicas[REPLICA].prefix_history.count
     finally:
         task.cancel()
         async with asyncio.timeout(60):
@@ -68,10 +68,10 @@ async def test_what_one_sends_the_other_knows_and_nobody_hears_of_itself(
         await listen(redis, 2)
         for unreadable in (b"", b"\x92\xa1\xff"):  # nothing, and a string that is no UTF-8
             redis.client.publish(CHANNEL, unreadable)
-        told.tell(REPLICA, BLOCKS)
-        told.tell("rep_unknown", BLOCKS)
+        told.enqueue(REPLICA, BLOCKS)
+        told.enqueue("rep_unknown", BLOCKS)
         await eventually(lambda: known(BLOCKS) == len(BLOCKS))
-        assert (told.told, told.heard, heard.heard, own(BLOCKS)) == (2, 0, 1, 0)
+        assert (told.sent, told.received, heard.received, own(BLOCKS)) == (2, 0, 1, 0)
 
 
 async def test_what_is_still_to_be_read_is_told_until_it_is_read_or_who_gave_it_is_gone(
@@ -95,9 +95,9 @@ async def test_what_is_still_to_be_read_is_told_until_it_is_read_or_who_gave_it_
 def test_who_says_nothing_any_more_is_forgotten() -> None:
     now, replicas = [100.0], pool().replicas
     elsewhere = RemotePrefillBacklog(lambda: now[0])
-    elsewhere.note("a", {REPLICA: 3, "rep_unknown": 9}, replicas)
+    elsewhere.record("a", {REPLICA: 3, "rep_unknown": 9}, replicas)
     now[0] += BACKLOG_SILENT_SECONDS
-    elsewhere.note("b", {REPLICA: 4}, replicas)
+    elsewhere.record("b", {REPLICA: 4}, replicas)
     elsewhere.forget_silent(replicas)
     assert replicas[REPLICA].remote_prefill_backlog == 7
     now[0] += BACKLOG_SILENT_SECONDS / 2
@@ -112,11 +112,11 @@ async def test_it_goes_on_after_redis_was_away(
     async with gateway(redis, "a") as (told, _), gateway(redis, "b") as (_, known):
         await listen(redis, 2)
         redis.stop()
-        told.tell(REPLICA, BLOCKS)
-        await eventually(lambda: told.untold == 1)
+        told.enqueue(REPLICA, BLOCKS)
+        await eventually(lambda: told.dropped == 1)
         redis.start()
         await listen(redis, 2)
-        told.tell(REPLICA, BLOCKS)
+        told.enqueue(REPLICA, BLOCKS)
         await eventually(lambda: known(BLOCKS) == len(BLOCKS))
 
 
@@ -128,8 +128,8 @@ async def test_a_redis_that_hangs_holds_nobody(
     async with gateway(redis, "a") as (told, _):
         await listen(redis, 1)
         redis.freeze()
-        told.tell(REPLICA, BLOCKS)
-        await eventually(lambda: told.untold == 1)
+        told.enqueue(REPLICA, BLOCKS)
+        await eventually(lambda: told.dropped == 1)
     redis.thaw()
 
 
@@ -149,7 +149,7 @@ async def test_who_does_not_hear_itself_listens_anew(
         def listens_anew() -> bool:
             if len(now := listeners()) == 1 and now != before:
                 return True
-            news.told += 1  # As if its connection had died without a word.
+            news.sent += 1  # As if its connection had died without a word.
             return False
 
         await eventually(listens_anew, every_seconds=0.5)
@@ -167,13 +167,13 @@ async def test_what_is_told_before_redis_says_that_we_are_heard_is_no_silence(
         asyncio.get_running_loop().call_later(0.1, tell)
 
     def tell() -> None:
-        news.told += 1
+        news.sent += 1
         redis.thaw()
 
     monkeypatch.setattr(prefix_sync, "CALL_SECONDS", 60.0)
     monkeypatch.setattr(PubSub, "subscribe", tell_meanwhile)
     async with gateway(redis, "a") as (news, _):
-        await eventually(lambda: news.told == 1)
+        await eventually(lambda: news.sent == 1)
         await listen(redis, 1)
         await asyncio.sleep(0.1)
         assert times == [1]
@@ -197,7 +197,7 @@ async def test_what_is_no_news_changes_nothing(redis: RedisServer, message: byte
         prompt = (REPLICA, (7).to_bytes(8, "little"))
         redis.client.publish(CHANNEL, msgspec.msgpack.encode(PrefixUpdate("b", [prompt])))
         await eventually(lambda: known((7,)) == 1)
-        assert news.heard == 1
+        assert news.received == 1
 
 
 async def test_of_too_much_what_came_last_is_told(redis: RedisServer) -> None:
@@ -208,16 +208,16 @@ async def test_of_too_much_what_came_last_is_told(redis: RedisServer) -> None:
     async with gateway(redis, "a") as (told, _), gateway(redis, "b") as (heard, known):
         await listen(redis, 2)
         for prompt in prompts:
-            told.tell(REPLICA, prompt)
-        assert told.untold == 5
-        await eventually(lambda: heard.heard == most)
+            told.enqueue(REPLICA, prompt)
+        assert told.dropped == 5
+        await eventually(lambda: heard.received == most)
         assert [known(prompt) > 0 for prompt in prompts] == [False] * 5 + [True] * most
 
 
 async def test_where_no_redis_was_named_nobody_is_told() -> None:
     news = PrefixSync(None, "a", dict)
-    news.tell(REPLICA, BLOCKS)
+    news.enqueue(REPLICA, BLOCKS)
     async with asyncio.timeout(60):
         await news.run()
     await news.close()
-    assert (news.told, news.untold) == (0, 0)
+    assert (news.sent, news.dropped) == (0, 0)

@@ -57,7 +57,7 @@ async def stack(tmp_path: Path, redis_server: RedisServer) -> AsyncIterator[Stac
     redis_server.flush()
     async with running_stack(tmp_path, redis_url=redis_server.url) as running:
         await running.offer_embeddings()
-        await eventually(lambda: running.gateway.limiter.line.is_open)
+        await eventually(lambda: running.gateway.limiter.backend.is_open)
         yield running
 
 
@@ -233,11 +233,11 @@ async def test_to_look_at_models_is_a_request(stack: Stack, path: str) -> None:
 
 
 async def test_who_has_no_limit_is_told_of_none_and_costs_no_call(stack: Stack) -> None:
-    calls = stack.gateway.limiter.line.calls
+    calls = stack.gateway.limiter.backend.calls
     status, headers, _ = await post(stack)
     assert status == 200
     assert not any("ratelimit" in name for name in headers)
-    assert stack.gateway.limiter.line.calls == calls
+    assert stack.gateway.limiter.backend.calls == calls
 
 
 @pytest.mark.parametrize("kind", ["organization", "project", "api_key"])
@@ -341,7 +341,7 @@ async def test_tokens_count_by_what_was_metered_and_cached_ones_not(stack: Stack
     uncached = sum(event.input_tokens - event.cached_input_tokens for event in stack.events)
     output = sum(event.output_tokens for event in stack.events)
     assert 0 < uncached < sum(event.input_tokens for event in stack.events) / 2
-    await eventually(lambda: not stack.gateway.limiter.line._outgoing.settled)
+    await eventually(lambda: not stack.gateway.limiter.backend._outgoing.settled)
     # One more brings what is known up to what Redis counts, without its own estimate.
     stack.control.billing.limits["balance:org_a"] = 0
     _, headers, _ = await post(stack, "/v1/messages/count_tokens", COUNT)
@@ -379,7 +379,7 @@ async def test_requests_at_once_are_limited_until_one_ends(
 ) -> None:
     redis_server.flush()
     async with running_stack(tmp_path, redis_url=redis_server.url, itl_seconds=0.01) as stack:
-        await eventually(lambda: stack.gateway.limiter.line.is_open)
+        await eventually(lambda: stack.gateway.limiter.backend.is_open)
         await limit(stack, concurrent_requests=2)
         long = ASK | {"max_tokens": 60, "ignore_eos": True}
         engine = stack.engines[0].engine
@@ -454,7 +454,7 @@ async def test_without_redis_a_gateway_says_that_it_holds_its_part(
     finally:
         redis_server.thaw()
         monkeypatch.setattr(backend, "WAIT_SECONDS", 60.0)
-    await eventually(lambda: stack.gateway.limiter.line.is_open)
+    await eventually(lambda: stack.gateway.limiter.backend.is_open)
     assert (await post(stack))[0] == 429
 
 

@@ -154,8 +154,8 @@ async def test_a_full_disk_refuses_new_work_until_there_is_room_again(stack: Sta
     journal = stack.gateway.journal
     async with stack.post(CHAT, ASK) as reply:
         assert reply.status == 200
-    pages = await journal._ask(lambda db: db.execute("PRAGMA page_count").fetchone()[0])
-    await journal._ask(lambda db: db.execute(f"PRAGMA max_page_count = {pages}").fetchone())
+    pages = await journal._execute(lambda db: db.execute("PRAGMA page_count").fetchone()[0])
+    await journal._execute(lambda db: db.execute(f"PRAGMA max_page_count = {pages}").fetchone())
     stack.control.billing.is_down = True
     for _ in range(60):
         async with stack.post(CHAT, ASK) as reply:

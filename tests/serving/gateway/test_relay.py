@@ -9,6 +9,7 @@ from serving.engine.events import EngineEvent, TokenUsage
 from serving.gateway.cancel_scope import CancelScope, RequestCancelled
 from serving.gateway.http.response import HttpResponse
 from serving.gateway.relay import Relay
+from serving.pool.slot_request import SlotRequest
 
 
 class Said:
@@ -38,7 +39,7 @@ class Heard:
     def feed(self, data: bytes) -> list[EngineEvent]:
         return [EngineEvent(data, None)] if data else []
 
-    def end(self) -> None:
+    def finish(self) -> None:
         return None
 
 
@@ -47,7 +48,7 @@ class Nothing:
 
     headers = ()
 
-    def end(self, *_: Any) -> bytes:
+    def finish(self, *_: Any) -> bytes:
         return b"the end"
 
 
@@ -58,7 +59,7 @@ async def test_work_that_ends_for_nobody_leaves_no_cancellation_behind() -> None
         cast(Any, Nothing()),
         cast(HttpResponse, None),
         interrupts,
-        organization_id="org_a",
+        holder=SlotRequest("org_a"),
         render_offload=cast(Any, None),
         inline_bytes_max=2**30,
         gap_seconds=60.0,

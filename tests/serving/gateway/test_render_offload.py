@@ -31,6 +31,7 @@ from serving.gateway.render_offload import (
     render,
 )
 from serving.offload.process import HEAD_BYTES, WorkerDied, pack, unpack
+from serving.pool.slot_request import SlotRequest
 from tests.fixtures import catalog
 from tests.fixtures.gateway import Stack, running_stack
 from tests.fixtures.loop_meter import KEPT, metered_loop
@@ -64,13 +65,13 @@ def vectors_of(inputs: int, encoding: str) -> tuple[EmbeddingParser, Renderer]:
     fields = {"model": "demo-embed", "input": ["a"] * inputs, "encoding_format": encoding}
     asked = EMBEDDINGS.decode(json.dumps(fields).encode())
     job = EMBEDDINGS.inference(asked, body_bytes=100, model=catalog.embedder())
-    return EmbeddingParser(inputs, ID), EMBEDDINGS.rendering(job, ID)
+    return EmbeddingParser(inputs, ID), EMBEDDINGS.renderer(job, ID)
 
 
 def read_here(reading: ResponseParser, rendering: Renderer, data: bytes, at: int) -> bytes:
     for part in (data[:at], data[at:]):
         rendering.render(reading.feed(part))
-    reading.end()
+    reading.finish()
     return rendering.finish(reading.tokens)
 
 
@@ -152,7 +153,7 @@ async def relayed(
         *vectors_of(INPUTS, encoding),
         cast(HttpResponse, None),
         interrupts,
-        organization_id="org_a",
+        holder=SlotRequest("org_a"),
         render_offload=offload,
         inline_bytes_max=here,
         gap_seconds=60.0,
@@ -166,9 +167,9 @@ async def relayed(
 @pytest.mark.parametrize("encoding", ["float", "base64"])
 async def test_a_relay_ends_alike_here_and_beside(encoding: str, offload: RenderOffload) -> None:
     here = await relayed(offload, LARGE, encoding, here=HERE)
-    assert offload.bench._idle == []
+    assert offload.pool._idle == []
     beside = await relayed(offload, LARGE, encoding)
-    assert len(offload.bench._idle) == 1
+    assert len(offload.pool._idle) == 1
     assert (beside.final_bytes, beside.tokens) == (here.final_bytes, here.tokens)
     assert beside.has_usage
     assert beside.first_token_at is not None
@@ -180,7 +181,7 @@ async def test_where_no_process_is_to_be_had_it_is_made_here(
     def died(organization_id: str) -> Any:
         raise WorkerDied
 
-    monkeypatch.setattr(offload.bench, "process", died)
+    monkeypatch.setattr(offload.pool, "process", died)
     made = await relayed(offload, LARGE)
     assert made.final_bytes == (await relayed(offload, LARGE, here=HERE)).final_bytes
     assert offload.unfinished == 1
@@ -189,7 +190,7 @@ async def test_where_no_process_is_to_be_had_it_is_made_here(
 async def test_a_long_answer_that_is_none_is_broken(offload: RenderOffload) -> None:
     with pytest.raises(InvalidEngineResponse, match="a vector for each input"):
         await relayed(offload, as_engines_say(NUMBERS[:-1]))
-    assert offload.bench.lost_count == 0
+    assert offload.pool.lost_count == 0
 
 
 async def test_a_long_answer_takes_little_of_the_loop(offload: RenderOffload) -> None:
@@ -232,7 +233,7 @@ async def test_a_client_gets_the_same_of_many_texts_as_of_few(encoding: str, org
         json.loads(await body_of(org, TEXTS[start : start + 100], encoding))["data"]
         for start in range(0, len(TEXTS), 100)
     ]
-    bench = org.gateway.render_offload.bench
+    bench = org.gateway.render_offload.pool
     assert bench._idle == []
     body = await body_of(org, TEXTS, encoding)
     assert len(bench._idle) == 1
@@ -267,7 +268,7 @@ async def test_who_leaves_while_it_is_made_pays_for_it(
         await client.send(request(PATH, org.tenant.secret, body))
         async with asyncio.timeout(60):
             await asked.wait()
-    lingering = org.gateway.lingering
+    lingering = org.gateway.disconnect_drain
     [attempts] = org.gateway.app.inference.running
     await eventually(lambda: attempts.cancel_scope.reason == "client_gone")
     assert lingering.total == 1

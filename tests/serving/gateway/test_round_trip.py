@@ -66,7 +66,7 @@ def engines_stream(answer: dict[str, Any]) -> list[EngineEvent]:
 
 def answered(work: InferenceRequest, answer: dict[str, Any]) -> dict[str, Any]:
     """What the client gets of an engine's answer."""
-    rendering = work.dialect.rendering(work, "our-id")
+    rendering = work.dialect.renderer(work, "our-id")
     rendering.render(engines_stream(answer))
     body: dict[str, Any] = json.loads(rendering.finish(TokenUsage(input=3, output=5)))
     return body
@@ -123,7 +123,7 @@ def told_by_events(stream: bytes) -> list[dict[str, Any]]:
 
 def streamed(work: InferenceRequest, answer: dict[str, Any]) -> list[dict[str, Any]]:
     """The events that a client gets of an engine's stream."""
-    rendering = work.dialect.rendering(work, "our-id")
+    rendering = work.dialect.renderer(work, "our-id")
     data = b"".join(rendering.render([event]) for event in engines_stream(answer))
     return told_by_events(data + rendering.finish(TokenUsage(input=3, output=5)))
 
@@ -207,7 +207,7 @@ def blocks_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_completions_take_their_own_text_back(text: str) -> None:
     ask = {"model": "demo", "prompt": "Water"}
     work = job(COMPLETIONS, ask)
-    rendering = work.dialect.rendering(work, "our-id")
+    rendering = work.dialect.renderer(work, "our-id")
     choice = {"index": 0, "text": text, "finish_reason": "stop"}
     said = {"id": "e", "object": "o", "created": 17, "model": "m", "choices": [choice]}
     rendering.render([EngineEvent(json.dumps(said).encode())])

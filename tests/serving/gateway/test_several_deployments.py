@@ -74,7 +74,7 @@ async def test_who_waits_goes_on_where_a_slot_is_free_first(both: Stack, frees: 
     await eventually(lambda: len(both.events) == 3)
     assert {event.deployment_id for event in both.events} == {"dep_var_demo", "dep_other"}
     assert taken(both) == [0, 0]
-    assert [pool.pressure.tokens for pool in pools(both)] == [0, 0]
+    assert [pool.load_shedder.tokens for pool in pools(both)] == [0, 0]
 
 
 async def test_counting_waits_before_both_too(both: Stack) -> None:

@@ -90,7 +90,7 @@ async def test_others_have_the_slot_while_a_long_answer_is_made(
     assert await long == 200
     assert single.gateway.render_offload._vacated.held == 0
     await eventually(lambda: embedder(single).is_idle)
-    assert taken(embedder(single)) == embedder(single).pressure.tokens == 0
+    assert taken(embedder(single)) == embedder(single).load_shedder.tokens == 0
     assert {event.outcome for event in await single.booked()} == {"completed"}
 
 
@@ -112,7 +112,7 @@ async def test_a_client_that_leaves_while_its_answer_is_made_leaves_nothing_take
     long.cancel()
     delay.may_end.set()
     await eventually(lambda: embedder(single).is_idle)
-    assert taken(embedder(single)) == embedder(single).pressure.tokens == 0
+    assert taken(embedder(single)) == embedder(single).load_shedder.tokens == 0
     [event] = await single.booked()
     assert event.input_tokens > 0
 

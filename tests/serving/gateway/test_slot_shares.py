@@ -176,7 +176,7 @@ async def test_where_the_fleet_never_answered_a_gateway_takes_its_part_of_all(
         pool = stack.gateway.directory.pools["dep_var_demo"]
         assert (
             pool.replicas["rep_1"].share,
-            stack.gateway.fleets[DEFAULT_FLEET].shares.is_told,
+            stack.gateway.fleets[DEFAULT_FLEET].shares.has_reply,
         ) == (8, False)
         for gateways, part in ((3, 2), (20, 1), (2, 4)):
             size = GatewayCountRecord(gateways)

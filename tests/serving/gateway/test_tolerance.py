@@ -265,7 +265,7 @@ def test_a_context_that_overflows_is_told_in_the_words_that_clients_look_for(
     Claude Code for the figures."""
     tokens = {"max_output_tokens": 200} if dialect is RESPONSES else {"max_tokens": 200}
     made = job(dialect, ASK[dialect] | tokens)
-    error = dialect.refusal(RequestRejected("context", prompt), made)
+    error = dialect.rejection(RequestRejected("context", prompt), made)
     assert error.code == "context_length_exceeded"
     if dialect is not MESSAGES:
         assert error.message.startswith("This model's maximum context length is 512 tokens. How")

@@ -41,7 +41,7 @@ def event(choices: list[dict[str, Any]]) -> EngineEvent:
 
 
 def assembled(work: InferenceRequest, events: list[EngineEvent]) -> list[dict[str, Any]]:
-    rendering = work.dialect.rendering(work, "our-id")
+    rendering = work.dialect.renderer(work, "our-id")
     assert rendering.render(events) == b""
     body = json.loads(rendering.finish(TokenUsage(input=3, output=5)))
     assert body["id"].endswith("our-id")
@@ -165,17 +165,17 @@ def test_an_engine_is_always_asked_for_a_stream(fields: dict[str, Any]) -> None:
     made = job(CHAT, **fields)
     request = for_vllm(made)
     body = json.loads(b"".join(request.body))
-    assert body["stream"] is request.streams is True
+    assert body["stream"] is request.is_streamed is True
     assert ("stream_interval" in body) == (not made.engine_request.is_streamed)
     assert ("return_token_ids" in body) == made.engine_request.may_call_tools
 
 
-def without_own_keys(choice: dict[str, Any]) -> dict[str, Any]:
+def without_engine_fields(choice: dict[str, Any]) -> dict[str, Any]:
     """What remains of an engine's choice when all is gone that OpenAI has not."""
     own = {"token_ids", "routed_experts", "annotations", "audio", "function_call", "reasoning"}
     kept = {name: value for name, value in choice.items() if name not in own}
     if "message" in kept:
-        kept["message"] = without_own_keys(kept["message"])
+        kept["message"] = without_engine_fields(kept["message"])
     return kept
 
 
@@ -194,6 +194,6 @@ async def test_an_answer_equals_the_engines_own(
         session.post(engine, json=ask | {"model": "var_demo"}) as reply,
     ):
         theirs = await reply.json()
-    assert ours["choices"] == [without_own_keys(choice) for choice in theirs["choices"]]
+    assert ours["choices"] == [without_engine_fields(choice) for choice in theirs["choices"]]
     counts = ("prompt_tokens", "completion_tokens", "total_tokens")
     assert [ours["usage"][name] for name in counts] == [theirs["usage"][name] for name in counts]

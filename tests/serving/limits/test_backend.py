@@ -59,7 +59,7 @@ async def test_gateways_together_admit_what_one_would(server: RedisServer) -> No
         count = len(await admitted(gateways, plan))
         assert 60 <= count <= 60 + time.monotonic() - began
         # What came together went together.
-        assert sum(gateway.line.calls for gateway in gateways) < 40
+        assert sum(gateway.backend.calls for gateway in gateways) < 40
 
 
 async def test_what_is_known_is_refused_before_anybody_is_asked(server: RedisServer) -> None:
@@ -67,11 +67,11 @@ async def test_what_is_known_is_refused_before_anybody_is_asked(server: RedisSer
     async with limiters(server, 1) as [gateway]:
         began = time.monotonic()
         await admitted([gateway], plan, 7)
-        calls = gateway.line.calls
+        calls = gateway.backend.calls
         with pytest.raises(RateLimitExceeded) as refused:
             gateway.check_early(plan)
-        assert gateway.line.calls == calls
-        excess = refused.value.excess
+        assert gateway.backend.calls == calls
+        excess = refused.value.violation
         assert (excess.check.limit, excess.used, excess.wanted) == (6, 6, 1)
         passed = time.monotonic() - began
         assert 10e6 - passed * 1e6 <= excess.wait <= 10e6
@@ -82,16 +82,16 @@ async def test_tokens_are_taken_as_expected_and_settled_as_they_were(server: Red
     async with limiters(server, 1) as [gateway]:
         reserved = await ask(gateway, plan)
         assert reserved is not None
-        left = {one.check.measure: one.remaining for one in reserved.standings}
+        left = {one.check.measure: one.remaining for one in reserved.statuses}
         assert left == {"input_tokens": 500, "output_tokens": 550}
         reserved.settle(input_tokens=20, output_tokens=7_000)
         reserved.settle(input_tokens=999, output_tokens=999)
         reserved.void()
 
         def known() -> dict[str, int]:
-            return {one.check.measure: one.remaining for one in gateway.known(plan)}
+            return {one.check.measure: one.remaining for one in gateway.known_statuses(plan)}
 
-        await eventually(lambda: gateway.line._outgoing.settled == [])
+        await eventually(lambda: gateway.backend._outgoing.settled == [])
         again = await ask(gateway, plan)  # refused: a debt is waited for, here of ten minutes
         assert again is None
         assert 580 <= known()["input_tokens"] <= 600
@@ -108,7 +108,7 @@ async def test_what_came_to_nothing_is_given_back_but_for_the_request(server: Re
             reserved.void()
         again = await ask(gateway, plan)
         assert again is not None
-        left = {one.check.measure: one.remaining for one in again.standings}
+        left = {one.check.measure: one.remaining for one in again.statuses}
         assert 54 <= left["requests"] <= 54 + time.monotonic() - began
         assert left["input_tokens"] == 500
 
@@ -124,7 +124,7 @@ async def test_a_request_that_gives_up_waiting_takes_nothing(server: RedisServer
         async with asyncio.timeout(60):
             while reserved is None:
                 reserved = await ask(gateway, plan)
-        assert reserved.standings[0].remaining == 500
+        assert reserved.statuses[0].remaining == 500
 
 
 async def test_requests_at_once_are_counted_over_all_gateways(server: RedisServer) -> None:
@@ -142,7 +142,7 @@ async def test_requests_at_once_are_counted_over_all_gateways(server: RedisServe
 
 async def test_where_nothing_is_limited_redis_is_not_asked(server: RedisServer) -> None:
     async with limiters(server, 1) as [gateway]:
-        calls = gateway.line.calls
+        calls = gateway.backend.calls
         only = make_plan(
             catalog.tenant().key,
             catalog.tenant().project,
@@ -153,7 +153,7 @@ async def test_where_nothing_is_limited_redis_is_not_asked(server: RedisServer) 
         elsewhere = RateLimitPlan((), {"mdl_other": plan_of(requests_per_minute=1).base})
         assert await ask(gateway, elsewhere) is None
         assert await gateway.reserve(elsewhere, "key_a", "mdl_demo", SIZE) is None
-        assert gateway.line.calls == calls
+        assert gateway.backend.calls == calls
 
 
 # What may happen to Redis
@@ -183,13 +183,13 @@ async def is_apart(gateways: Sequence[RateLimiter], plan: RateLimitPlan) -> None
     for gateway in gateways:
         async with asyncio.timeout(60):
             await ask(gateway, plan)
-    assert not any(gateway.line.is_open for gateway in gateways)
-    assert all("1 of 3" in (gateway.remark or "") for gateway in gateways)
+    assert not any(gateway.backend.is_open for gateway in gateways)
+    assert all("1 of 3" in (gateway.warning or "") for gateway in gateways)
 
 
 async def is_together(gateways: Sequence[RateLimiter]) -> None:
-    await eventually(lambda: all(gateway.line.is_open for gateway in gateways))
-    assert all(gateway.remark is None for gateway in gateways)
+    await eventually(lambda: all(gateway.backend.is_open for gateway in gateways))
+    assert all(gateway.warning is None for gateway in gateways)
 
 
 TROUBLES = {
@@ -298,7 +298,7 @@ class SlowWindow:
     async def close(self) -> None:
         pass
 
-    async def judge(self, names: Sequence[str], batch: ScriptCall) -> ScriptReply:
+    async def decide(self, names: Sequence[str], batch: ScriptCall) -> ScriptReply:
         if batch.asked:
             await asyncio.sleep(self.seconds)
         now = (time.time() - EPOCH) * 1e6
@@ -310,9 +310,9 @@ class SlowWindow:
 async def slowly(seconds: float) -> AsyncIterator[RateLimiter]:
     """Run a gateway's limiter, one of three, over a slow Redis."""
     limiter = RateLimiter(SlowWindow(seconds), lambda: 3, Counter())
-    running = asyncio.create_task(limiter.line.run())
+    running = asyncio.create_task(limiter.backend.run())
     try:
-        await eventually(lambda: limiter.line.is_open)
+        await eventually(lambda: limiter.backend.is_open)
         yield limiter
     finally:
         running.cancel()
@@ -326,10 +326,10 @@ async def test_who_waits_for_anothers_call_waits_no_longer_in_all(
     plan = plan_of(requests_per_minute=60)
     async with slowly(0.36) as limiter:
         first = asyncio.create_task(ask(limiter, plan))
-        await eventually(lambda: limiter.line.calls == 2)
+        await eventually(lambda: limiter.backend.calls == 2)
         assert await ask(limiter, plan) is not None
         # A whole wait for its own call would have brought that call's answer.
-        assert not limiter.line.is_open
+        assert not limiter.backend.is_open
         assert await first is not None
 
 
@@ -341,7 +341,7 @@ async def test_who_is_slow_by_turns_is_asked_ever_more_seldom(
     plan = plan_of(requests_per_minute=6_000)
     async with slowly(0.1) as limiter:
         began = time.monotonic()
-        while limiter.line.failures < 4:
+        while limiter.backend.failures < 4:
             await ask(limiter, plan)
             await asyncio.sleep(0.005)
         assert time.monotonic() - began > 0.05 + 0.1 + 0.2
@@ -353,7 +353,7 @@ async def test_who_was_steady_is_asked_again_soon(monkeypatch: pytest.MonkeyPatc
     plan = plan_of(requests_per_minute=6_000)
     async with slowly(0.1) as limiter:
         for number in range(6):
-            await eventually(lambda: limiter.line.is_open)
+            await eventually(lambda: limiter.backend.is_open)
             await ask(limiter, plan)
-            assert limiter.line.failures == number + 1
-            assert limiter.line._pause == 2 * backend.PROBE_SECONDS[0]
+            assert limiter.backend.failures == number + 1
+            assert limiter.backend._pause == 2 * backend.PROBE_SECONDS[0]

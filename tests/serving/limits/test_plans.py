@@ -62,10 +62,10 @@ def test_output_is_expected_as_it_was_of_late() -> None:
     assert expected.output_tokens("key", 10_000) == FIRST_OUTPUT_TOKENS
     assert expected.output_tokens("key", 20) == 20
     for _ in range(50):
-        expected.note("key", 1_000)
+        expected.record("key", 1_000)
     assert expected.output_tokens("key", 10_000) == 1_000
     for _ in range(50):
-        expected.note("key", 0)
+        expected.record("key", 0)
     # What it makes must count all the same.
     assert expected.output_tokens("key", 10_000) == 1
     assert expected.output_tokens("other", 0) == 0

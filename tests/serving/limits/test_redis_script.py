@@ -26,7 +26,7 @@ async def window(server: RedisServer) -> AsyncIterator[RedisCounterStore]:
 async def judge(
     window: RedisCounterStore, *names: str, by: str = "a", **fields: Any
 ) -> ScriptReply:
-    return await window.judge(names, ScriptCall(by, "life", **fields))
+    return await window.decide(names, ScriptCall(by, "life", **fields))
 
 
 steps = st.floats(0.0, 1.5 * MINUTE)
@@ -114,7 +114,7 @@ async def test_a_lost_memory_is_noticed_and_caught_up(window, server: RedisServe
     first = await judge(window, "n", asked=[([(2, MINUTE)], [])])
     server.flush()
     assert (first.life, first.age) == ("life", 0.0)
-    lost = await window.judge(
+    lost = await window.decide(
         ["n"], ScriptCall("a", "other", life=first.life, asked=[([(2, 1.0)], [])])
     )
     assert (lost.kind, lost.life) == ("lost", "other")

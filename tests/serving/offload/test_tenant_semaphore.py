@@ -14,7 +14,7 @@ def turns(places: int = 1, *, wait_seconds_max: float = 60.0) -> TenantSemaphore
 
 
 async def take(of: TenantSemaphore, organization_id: str, order: list[str]) -> None:
-    async with of.turn(organization_id):
+    async with of.permit(organization_id):
         order.append(organization_id)
         await asyncio.sleep(0.01)
 
@@ -28,7 +28,7 @@ async def test_a_flood_of_one_waits_behind_its_own() -> None:
 
 async def test_one_never_has_two_places() -> None:
     of = turns(places=2)
-    async with of.turn("a"):
+    async with of.permit("a"):
         waiting = asyncio.create_task(take(of, "a", []))
         await asyncio.sleep(0.02)
         assert not waiting.done()
@@ -56,7 +56,7 @@ async def test_too_many_of_one_and_of_all_are_busy() -> None:
 
 async def test_a_wait_ends_and_leaves_nothing_behind() -> None:
     of = turns(wait_seconds_max=0.05)
-    async with of.turn("a"):
+    async with of.permit("a"):
         for name in ("a", "b", "a"):
             with pytest.raises(OffloadBusy):
                 await take(of, name, [])
@@ -68,7 +68,7 @@ async def test_a_wait_ends_and_leaves_nothing_behind() -> None:
 
 async def test_who_leaves_the_line_gives_up_their_place() -> None:
     of, order = turns(), list[str]()
-    async with of.turn("a"):
+    async with of.permit("a"):
         leaving = asyncio.create_task(take(of, "b", order))
         await asyncio.sleep(0)
         leaving.cancel()
@@ -85,9 +85,9 @@ async def test_who_had_least_of_late_goes_first() -> None:
     )
     of.clock = lambda: now[0]
     for name, seconds in (("a", 2.0), ("b", 5.0), ("c", 1.0)):
-        async with of.turn(name):
+        async with of.permit(name):
             now[0] += seconds
-    async with of.turn("z"):
+    async with of.permit("z"):
         waiting = [asyncio.create_task(take(of, name, order)) for name in "abcd"]
         await asyncio.sleep(0)
     await asyncio.gather(*waiting)

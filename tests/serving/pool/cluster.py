@@ -61,7 +61,7 @@ class Reporter(DemandReporter):
         self, demands: dict[str, DeploymentDemand], seconds: float, *, is_leaving: bool = False
     ) -> SlotSharesReply:
         self._number += 1
-        report = DemandReport(self._gateway_id, self._number, demands, is_leaving, self._life)
+        report = DemandReport(self._gateway_id, self._number, demands, is_leaving, self._run_id)
         return self._cluster.divide(report)
 
 
@@ -103,12 +103,12 @@ class Cluster:
                 bounds=bounds,
                 share_of=shares.of,
                 may_exceed=shares.may_exceed,
-                on_demand=reporter.note_news,
+                on_demand=reporter.wake,
             )
             for shares, reporter in zip(self.shares, self.reporters, strict=True)
         ]
         for pool in self.pools:
-            pool.pressure = LoadShedder(tokens_max)
+            pool.load_shedder = LoadShedder(tokens_max)
             pool.set_replicas({record.replica_id: record for record in records})
 
     @property

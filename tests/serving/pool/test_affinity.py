@@ -98,7 +98,7 @@ class World:
         for number, prompt in enumerate(prompts()):
             self.is_warm = number >= WARM
             self.best += self.is_warm * all_seen.count(prompt)
-            all_seen.note(prompt)
+            all_seen.record(prompt)
             at += self.chance.expovariate(RATE if self.is_warm else RATE / 2)
             self._play(until=at)
             gateway = self.chance.choice(self.gateways)
@@ -126,7 +126,7 @@ class World:
 
     def _choose(self, gateway: Gateway, prompt: Blocks) -> RouteDecision | None:
         if self.way != "by chance":
-            return choose(gateway.replicas, 0.0, blocks=prompt)
+            return choose(gateway.replicas, 0.0, prefix_blocks=prompt)
         free = [one for one in gateway.replicas if one.has_room]
         return RouteDecision(self.chance.choice(free), "load") if free else None
 
@@ -136,7 +136,7 @@ class World:
         replica, place = choice.replica, gateway.replicas.index(choice.replica)
         replica.in_flight += 1
         replica.prefill_backlog += choice.prefill_backlog
-        replica.seen.note(prompt)
+        replica.prefix_history.record(prompt)
         first = self._read(place, prompt)
         if self.is_warm:
             self.ttfts.append(first - came_at)
@@ -144,8 +144,8 @@ class World:
         self._at(first + ANSWER_SECONDS, partial(self._end, gateway, replica))
         if self.way == "told":
             for other in self.gateways:
-                seen = other.replicas[place].seen
-                self._at(self.now + TELL_SECONDS, partial(seen.note, prompt))
+                seen = other.replicas[place].prefix_history
+                self._at(self.now + TELL_SECONDS, partial(seen.record, prompt))
 
     def _tell_unread(self, gateway: Gateway) -> None:
         """Say again and again how much of what it gave is still to be read, to gateways of which
@@ -162,7 +162,7 @@ class World:
     def _read(self, place: int, prompt: Blocks) -> float:
         """Have a replica read a prompt; return when it will have."""
         cached = self.caches[place].count(prompt)
-        self.caches[place].note(prompt)
+        self.caches[place].record(prompt)
         self.spared += self.is_warm * cached
         read = (len(prompt) - cached) * READ_SECONDS
         self.free_at[place] = max(self.now, self.free_at[place]) + read

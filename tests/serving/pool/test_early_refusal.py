@@ -53,9 +53,9 @@ class World:
                 self.free += 1
                 self.queue.settle(what, TokenUsage(60, 0, 16))
                 self.queue.end(what)
-            elif not what.turn.done():
+            elif not what.result.done():
                 self.tell(self.queue.give_up(what))
-                what.turn.cancel()
+                what.result.cancel()
             self.call()
 
     def comes(self, request: SlotRequest) -> None:
@@ -74,7 +74,7 @@ class World:
     def call(self) -> None:
         while self.free and (waiter := self.queue.first(SLOTS)) is not None:
             service = self.queue.serve(waiter)
-            waiter.turn.set_result(PoolOverloaded("waited"))  # whatever: it waits no longer
+            waiter.result.set_result(PoolOverloaded("waited"))  # whatever: it waits no longer
             self.start(service, self.came_at[waiter])
 
     def start(self, service: ServiceCharge, came_at: float) -> None:
@@ -85,7 +85,7 @@ class World:
             self.waits.append(self.now - came_at)
 
     def tell(self, refused: PoolOverloaded) -> None:
-        self.told["", refused.cause] += self.now > SKIP_SECONDS
+        self.told["", refused.reason] += self.now > SKIP_SECONDS
 
 
 def request(

@@ -55,7 +55,7 @@ class Busy:
         tokens = TokenUsage(input=service.request.input_tokens, output=output)
         self.line.settle(service, tokens)
         self.line.end(service)
-        organization = service.member.tenant_id
+        organization = service.tenant.tenant_id
         cost = service.request.rates.cost(tokens)
         self.served[organization] = self.served.get(organization, 0.0) + cost
 
@@ -63,7 +63,7 @@ class Busy:
         """Work on so many requests; the answers of each organization have a length of their own."""
         for _ in range(requests):
             self.fill()
-            organization = self.running[0].member.tenant_id
+            organization = self.running[0].tenant.tenant_id
             self.end_one(self.random.randint(0, longest.get(organization, OUTPUT_MAX)))
         self.fill()
 
@@ -106,7 +106,7 @@ def test_no_flood_starves_one_who_comes_later(slots: int, floods: int, seed: int
     busy.work(100, {})
     before = sum(busy.served.values())
     busy.send("quiet", 1)
-    while not any(one.member.tenant_id == "quiet" for one in busy.running):
+    while not any(one.tenant.tenant_id == "quiet" for one in busy.running):
         busy.end_one(busy.random.randint(0, OUTPUT_MAX))
         busy.fill()
     assert sum(busy.served.values()) - before <= (floods + 1) * 2 * (slots + 1) * COST_MAX
@@ -164,7 +164,7 @@ def test_what_is_charged_at_one_part_is_settled_at_it(
         line.settle(service, tokens)
         line.end(service)
         expected += RATES.cost(tokens) / (weight * max(0.001, at_begin))
-    assert keeper.member.counter == pytest.approx(expected)
+    assert keeper.tenant.counter == pytest.approx(expected)
 
 
 def test_leaving_costs_the_same_however_many_wait() -> None:
@@ -175,7 +175,7 @@ def test_leaving_costs_the_same_however_many_wait() -> None:
     Random(7).shuffle(waiters)
     began = time.thread_time()
     for waiter in waiters:
-        line.leave(waiter)
+        line.remove(waiter)
     assert time.thread_time() - began < 5.0, "25 s where each looks through half of them"
     assert (len(line), line.tokens, line.first()) == (0, 0, None)
 
@@ -205,4 +205,4 @@ def test_what_an_engine_failed_to_do_is_not_charged_and_what_nobody_counted_as_e
     failed, uncounted = line.serve_at_once(request), line.serve_at_once(request)
     line.settle(failed, TokenUsage())
     line.settle(uncounted, None)
-    assert uncounted.member.counter == uncounted.charged == 100 + 50 * RATES.output
+    assert uncounted.tenant.counter == uncounted.charged == 100 + 50 * RATES.output

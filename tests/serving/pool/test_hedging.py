@@ -23,14 +23,14 @@ def pool(*slots: int, clock: Callable[[], float] = time.monotonic) -> Pool:
     records = [replica(f"http://r{n}", n, slots=count) for n, count in enumerate(slots, start=1)]
     made.set_replicas({record.replica_id: record for record in records})
     for _ in range(20 * 20):
-        made.health.hedging.budget.note_request()
+        made.health.hedging.budget.record_request()
     return made
 
 
 def remember(hedging: HedgePolicy, seconds: float, *replica_ids: str, tokens: int = 100) -> None:
     for replica_id in replica_ids:
         for _ in range(SAMPLES_MIN):
-            hedging.times.note(replica_id, tokens, seconds, hedging._clock())
+            hedging.times.record(replica_id, tokens, seconds, hedging._clock())
 
 
 def test_late_is_what_19_of_20_of_the_others_are_not() -> None:
@@ -38,8 +38,8 @@ def test_late_is_what_19_of_20_of_the_others_are_not() -> None:
     hedging = HedgePolicy(lambda: now[0])
     assert hedging.seconds_for("slow", 100) is None
     for number in range(1, 21):
-        hedging.times.note("quick", 100, number / 10, now[0])
-        hedging.times.note("slow", 100, 60.0, now[0])
+        hedging.times.record("quick", 100, number / 10, now[0])
+        hedging.times.record("slow", 100, 60.0, now[0])
     now[0] += 2.0
     assert hedging.seconds_for("slow", 100) == pytest.approx(1.9)
     assert hedging.seconds_for("quick", 100) == pytest.approx(60.0)
@@ -83,29 +83,29 @@ async def test_only_single_urgent_requests_that_broke_nothing_have_a_second_try(
 async def test_a_second_try_is_at_another_replica_and_gives_its_slot_back() -> None:
     both = pool(2, 2)
     async with both.slot(URGENT) as first:
-        async with first.beside() as second:
+        async with first.hedge_slot() as second:
             assert second.replica is not first.replica
-            assert both.pressure.tokens == 200
+            assert both.load_shedder.tokens == 200
             second.hedge_lost()
         assert second.replica.in_flight == 0
-    assert both.pressure.tokens == 0
+    assert both.load_shedder.tokens == 0
 
 
 async def test_there_is_none_where_no_sound_replica_has_a_slot_to_spare() -> None:
     single, full, sick = pool(8), pool(8, 1), pool(8, 8)
     async with single.slot(URGENT) as first:
         with pytest.raises(NoHedgeSlot):
-            await first.beside().__aenter__()
+            await first.hedge_slot().__aenter__()
     async with full.slot(URGENT) as one, full.slot(URGENT) as other:
         first = one if other.replica.share == 1 else other
         with pytest.raises(NoHedgeSlot):
-            await first.beside().__aenter__()
+            await first.hedge_slot().__aenter__()
     async with sick.slot(URGENT) as first:
         other = next(one for one in sick.replicas.values() if one is not first.replica)
         for _ in range(2):
-            other.note_incident("a", sick.now, is_at_fault=True)
+            other.record_incident("a", sick.now, is_at_fault=True)
         with pytest.raises(NoHedgeSlot):
-            await first.beside().__aenter__()
+            await first.hedge_slot().__aenter__()
 
 
 async def test_who_waits_goes_before_a_second_try() -> None:
@@ -116,7 +116,7 @@ async def test_who_waits_goes_before_a_second_try() -> None:
         await asyncio.sleep(0)
         assert len(both.queue) == 1
         with pytest.raises(NoHedgeSlot):
-            await slots[0].beside().__aenter__()
+            await slots[0].hedge_slot().__aenter__()
         waiting.cancel()
 
 
@@ -124,7 +124,7 @@ async def test_who_waits_goes_before_a_second_try() -> None:
 def test_second_tries_are_never_more_than_their_share(asks: list[bool]) -> None:
     budget, taken, since = RetryBudget(SHARE, saved=0.0), 0, 0
     for number, is_late in enumerate(asks, start=1):
-        budget.note_request()
+        budget.record_request()
         taken += is_late and budget.take()
         assert taken <= SHARE * number + 1e-9
         since += 1
@@ -140,7 +140,7 @@ async def test_the_pool_counts_its_urgent_requests_for_them() -> None:
     for _ in range(200):
         async with both.slot(URGENT) as slot:
             try:
-                async with slot.beside():
+                async with slot.hedge_slot():
                     taken += 1
             except NoHedgeSlot:
                 pass
@@ -158,7 +158,7 @@ async def test_a_first_token_that_never_came_says_that_it_was_late() -> None:
         now[0] += 5.0
         late.hedge_lost()
     assert max(both.health.hedging.times.of(late.replica.record.replica_id, size, now[0])) == 5.0
-    async with both.slot(URGENT) as late, late.beside() as second:
+    async with both.slot(URGENT) as late, late.hedge_slot() as second:
         second.hedge_lost()
     seen = both.health.hedging.times.of(second.replica.record.replica_id, size, now[0])
     assert len(seen) == SAMPLES_MIN, "it was cancelled before anybody could say"

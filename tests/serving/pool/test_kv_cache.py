@@ -306,7 +306,7 @@ async def test_a_beginning_that_running_requests_share_counts_once() -> None:
     tasks = []
     for number, end in enumerate(ends):
         blocks = (*range(100), 1_000 + number)
-        asked = sized("a", 15_000, prompt_bytes=120 * BLOCK_BYTES, blocks=blocks)
+        asked = sized("a", 15_000, prompt_bytes=120 * BLOCK_BYTES, prefix_blocks=blocks)
         tasks.append(asyncio.create_task(hold(pool, asked, end)))
         await settle()
     assert one.kv.tokens == 15_000 + 2 * (15_000 - 100 * 125)
@@ -327,7 +327,7 @@ COMES = st.builds(
     input_tokens=st.integers(1, 300),
     output_tokens_max=st.integers(0, 100),
     prompt_bytes=st.just(8 * BLOCK_BYTES),
-    blocks=st.sampled_from([(), (1,), (1, 2), (1, 2, 3), (4, 5)]),
+    prefix_blocks=st.sampled_from([(), (1,), (1, 2), (1, 2, 3), (4, 5)]),
 )
 DEEDS = st.one_of(
     COMES,
@@ -361,7 +361,7 @@ class Client:
                     slot.service.progress = lambda: TokenUsage(self.request.input_tokens, 0, 90)
                 elif act == "hedge":
                     try:
-                        await stack.enter_async_context(slot.beside())
+                        await stack.enter_async_context(slot.hedge_slot())
                     except PoolError:
                         continue
             slot.usage_known(TokenUsage(self.request.input_tokens, 0, 5))
@@ -384,7 +384,7 @@ class World:
         self.every: set[Replica] = set()
         self.set_replicas()
         for _ in range(100):
-            self.pool.health.hedging.budget.note_request()
+            self.pool.health.hedging.budget.record_request()
 
     def set_replicas(self) -> None:
         set_capacities(self.pool, *self.capacities, slots=4)

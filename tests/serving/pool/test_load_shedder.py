@@ -76,7 +76,7 @@ def test_all_pools_together_have_a_bound_of_their_own() -> None:
 async def test_who_is_shed_is_told_so_and_when_to_come_again() -> None:
     pool = Pool("dep")
     pool.set_replicas({"rep_1": replica("http://r1", 1, slots=1)})
-    pool.pressure = LoadShedder(1_000)
+    pool.load_shedder = LoadShedder(1_000)
     now = [0.0]
     pool.queue._clock = lambda: now[0]
 
@@ -88,11 +88,11 @@ async def test_who_is_shed_is_told_so_and_when_to_come_again() -> None:
     await asyncio.sleep(0)
     with pytest.raises(PoolOverloaded) as caught:
         await hold("batch", 201)
-    assert (caught.value.cause, pool.queue.refusals["batch", "pressed"]) == ("pressed", 1)
+    assert (caught.value.reason, pool.queue.refusals["batch", "pressed"]) == ("pressed", 1)
     tasks.append(asyncio.create_task(hold("priority", 101)))
     await asyncio.sleep(0)
-    assert (len(pool.queue), pool.pressure.tokens) == (1, 501)
+    assert (len(pool.queue), pool.load_shedder.tokens) == (1, 501)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    assert pool.pressure.tokens == 0
+    assert pool.load_shedder.tokens == 0

@@ -89,7 +89,7 @@ def test_where_the_queue_is_full_they_give_up_places_as_one_and_each_as_one_of_t
     assert line.eviction_candidate(waiter("flood", is_paying=False).request) is None
     given_up = Counter[str]()
     while (evicted := line.eviction_candidate(NEIGHBOUR)) is not None:
-        line.leave(evicted)
+        line.remove(evicted)
         line.join(waiter("neighbour"))
         given_up[evicted.request.organization_id] += 1
     assert 49 <= given_up["flood"] <= 50

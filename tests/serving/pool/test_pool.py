@@ -85,7 +85,7 @@ async def test_a_wait_ends_at_its_deadline() -> None:
         with pytest.raises(PoolOverloaded) as caught:
             async with slow.slot(SlotRequest("b", seconds_max=0.01)):
                 pass
-    assert caught.value.cause == "waited"
+    assert caught.value.reason == "waited"
     assert len(slow.queue) == 0
 
 
@@ -134,7 +134,7 @@ async def test_a_turn_that_would_come_too_late_is_refused_at_once_and_says_when_
         PoolOverloaded
     ) as caught:  # one waits, each takes two seconds: 2 s before it
         await hold(small, "a", turns[0], log, seconds_max=1.5)
-    assert caught.value.cause == "too_long"
+    assert caught.value.reason == "too_long"
     assert caught.value.seconds == pytest.approx(2.0 - 0.85 * 1.5, abs=0.05)
     tasks.append(asyncio.create_task(hold(small, "a", turns[0], log, seconds_max=5.0)))
     turns[10].set()
@@ -216,9 +216,9 @@ async def test_a_replica_that_breaks_twice_is_out_until_one_request_tries_it() -
     now = [100.0]
     both = timed(now, 4, 4)
     sick = both.replicas["rep_1"]
-    sick.note_incident("a", now[0], is_at_fault=True)
+    sick.record_incident("a", now[0], is_at_fault=True)
     assert sick.is_usable(now[0])
-    sick.note_incident("a", now[0], is_at_fault=True)
+    sick.record_incident("a", now[0], is_at_fault=True)
     async with both.slot(SlotRequest("a")) as first, both.slot(SlotRequest("a")) as second:
         assert {first.replica, second.replica} == {both.replicas["rep_2"]}
         now[0] = 110.0
@@ -333,7 +333,7 @@ async def test_what_another_replica_serves_was_the_first_ones_fault() -> None:
     both = pool(1, 1)
     sick = both.replicas["rep_1"]
     for _ in range(2):
-        both.health.note_incident(sick, SlotRequest("a"), is_at_fault=False)
+        both.health.record_incident(sick, SlotRequest("a"), is_at_fault=False)
     assert not sick.on_probation
     gone = Replica(replica("http://r3", 3), 1)
     for broken in (gone, sick):
@@ -348,7 +348,7 @@ async def test_who_waits_is_woken_when_an_ejection_ends(monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         patch.setattr(asyncio.get_running_loop(), "call_later", lambda *timer: timers.append(timer))
         for _ in range(2):
-            both.health.note_incident(sick, SlotRequest("a"), is_at_fault=True)
+            both.health.record_incident(sick, SlotRequest("a"), is_at_fault=True)
     tasks = [asyncio.create_task(hold(both, name, done, log)) for name in "ab"]
     await settle()
     assert len(log) == 1
@@ -430,48 +430,51 @@ async def where(of: Pool, request: SlotRequest) -> str:
 
 
 async def test_a_conversation_stays_where_it_was() -> None:
-    four, other = pool(4, 4, 4, 4), SlotRequest("a", blocks=BLOCKS[:2])
+    four, other = pool(4, 4, 4, 4), SlotRequest("a", prefix_blocks=BLOCKS[:2])
     first = await where(four, other)
     async with AsyncExitStack() as stack:
         for _ in range(3):
             await stack.enter_async_context(four.slot(SlotRequest("b")))
-        assert await where(four, SlotRequest("a", blocks=BLOCKS)) == first
+        assert await where(four, SlotRequest("a", prefix_blocks=BLOCKS)) == first
     assert four.choices == {"load": 4, "affinity": 1}
 
 
 async def test_it_goes_elsewhere_rather_than_wait_and_stays_there() -> None:
     both = pool(1, 1)
     async with (
-        both.slot(SlotRequest("a", blocks=BLOCKS[:2])) as first,
-        both.slot(SlotRequest("a", blocks=BLOCKS)) as second,
+        both.slot(SlotRequest("a", prefix_blocks=BLOCKS[:2])) as first,
+        both.slot(SlotRequest("a", prefix_blocks=BLOCKS)) as second,
     ):
         assert second.replica is not first.replica
-    assert await where(both, SlotRequest("a", blocks=BLOCKS)) == second.replica.record.replica_id
+    assert (
+        await where(both, SlotRequest("a", prefix_blocks=BLOCKS))
+        == second.replica.record.replica_id
+    )
     assert both.choices == {"load": 1, "spill": 1, "affinity": 1}
 
 
 async def test_a_replica_that_left_or_started_anew_is_not_remembered() -> None:
     both, known = pool(4, 4), records(4, 4)
-    place = await where(both, SlotRequest("a", blocks=BLOCKS))
+    place = await where(both, SlotRequest("a", prefix_blocks=BLOCKS))
     again = msgspec.structs.replace(known[place], started_at=catalog.START + timedelta(hours=1))
     both.set_replicas(known | {place: again})
-    assert len(both.replicas[place].seen) == 0
-    assert await where(both, SlotRequest("a", blocks=BLOCKS)) == place
+    assert len(both.replicas[place].prefix_history) == 0
+    assert await where(both, SlotRequest("a", prefix_blocks=BLOCKS)) == place
     both.set_replicas({id_: record for id_, record in known.items() if id_ != place})
-    assert await where(both, SlotRequest("a", blocks=BLOCKS)) != place
+    assert await where(both, SlotRequest("a", prefix_blocks=BLOCKS)) != place
     both.set_replicas(known)
-    assert len(both.replicas[place].seen) == 0
+    assert len(both.replicas[place].prefix_history) == 0
 
 
 async def test_what_a_waiter_asks_is_remembered_too() -> None:
     both, done, log = pool(1, 1), asyncio.Event(), []
     running = [asyncio.create_task(hold(both, "a", done, log)) for _ in range(2)]
     await settle()
-    waiting = asyncio.create_task(hold(both, "b", done, log, blocks=BLOCKS))
+    waiting = asyncio.create_task(hold(both, "b", done, log, prefix_blocks=BLOCKS))
     await settle()
     done.set()
     await asyncio.gather(*running, waiting)
-    assert sum(len(one.seen) for one in both.replicas.values()) == len(BLOCKS)
+    assert sum(len(one.prefix_history) for one in both.replicas.values()) == len(BLOCKS)
 
 
 async def test_there_is_room_unless_somebody_waits_or_it_is_kept_for_others() -> None:

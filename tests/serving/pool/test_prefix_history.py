@@ -47,7 +47,7 @@ def test_what_is_remembered_is_what_was_sent_last_and_bounded(
 ) -> None:
     seen, model = PrefixHistory(most), OrderedDict[int, None]()
     for blocks in sent:
-        seen.note(blocks)
+        seen.record(blocks)
         for block in reversed(blocks):
             model.pop(block, None)
             model[block] = None
@@ -61,6 +61,6 @@ def test_what_is_remembered_is_what_was_sent_last_and_bounded(
 
 def test_a_cache_that_is_gone_is_forgotten() -> None:
     seen = PrefixHistory()
-    seen.note(CHAINS[0])
+    seen.record(CHAINS[0])
     seen.clear()
     assert (seen.count(CHAINS[0]), len(seen)) == (0, 0)

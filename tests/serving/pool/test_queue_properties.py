@@ -85,8 +85,10 @@ class World:
             one.request.sequences for one in served
         )
         assert len(self.pool.queue) == len(waiting)
-        assert self.pool.pressure.tokens == sum(one.request.input_tokens for one in self.clients)
-        for line in self.pool.queue.lines.values():
+        assert self.pool.load_shedder.tokens == sum(
+            one.request.input_tokens for one in self.clients
+        )
+        for line in self.pool.queue.tier_queues.values():
             assert line.requests <= BOUNDS.requests
             assert line.tokens <= BOUNDS.tokens
             assert line.tokens == sum(member.tokens for member in line.busy())
@@ -116,6 +118,6 @@ def test_slots_are_neither_lost_nor_taken_twice_and_bounds_hold(deeds: list[Any]
             await world.do(deed)
         await world.clear()
         assert all(one.in_flight == 0 for one in world.pool.replicas.values())
-        assert all(not list(line.busy()) for line in world.pool.queue.lines.values())
+        assert all(not list(line.busy()) for line in world.pool.queue.tier_queues.values())
 
     asyncio.run(live())

@@ -29,7 +29,7 @@ def test_retries_are_at_most_a_tenth_of_the_traffic() -> None:
     budget = RetryBudget()
     taken = 0
     for _ in range(1_000):
-        budget.note_request()
+        budget.record_request()
         taken += budget.take()
     assert taken <= 0.1 * 1_000 + 10
 
@@ -39,13 +39,13 @@ def test_an_organization_has_second_tries_whatever_others_took() -> None:
     for organization in (f"org_{number}" for number in range(10)):
         assert sum(budgets.take(organization) for _ in range(1_000)) == SAVED_MAX
     for _ in range(1_000):
-        budgets.note_request("neighbour")
+        budgets.record_request("neighbour")
     assert budgets.take("neighbour")
     for _ in range(9):
-        budgets.note_request("org_0")
+        budgets.record_request("org_0")
     assert not budgets.take("org_0")
     for _ in range(2):
-        budgets.note_request("org_0")
+        budgets.record_request("org_0")
     assert budgets.take("org_0")
 
 
@@ -56,7 +56,7 @@ def test_budgets_are_remembered_of_so_many_organizations(monkeypatch: pytest.Mon
         assert budgets.take(organization)
     assert list(budgets._budgets) == ["b", "c", "d"]
     for _ in range(11):
-        budgets.note_request("b")
+        budgets.record_request("b")
     assert list(budgets._budgets) == ["c", "d"], "a full budget need not be remembered"
 
 
@@ -69,7 +69,7 @@ def test_retries_are_bounded_of_each_organization_and_of_all_together(
     for number, sent, wanted in events:
         organization = f"org_{number}"
         for _ in range(sent):
-            budgets.note_request(organization)
+            budgets.record_request(organization)
         requests[organization] += sent
         taken[organization] += sum(budgets.take(organization) for _ in range(wanted))
         bound = GATEWAY_SHARE * requests.total() + GATEWAY_SAVED_MAX
@@ -81,7 +81,7 @@ def test_retries_of_ten_thousand_organizations_that_all_fail_are_a_fifth_of_thei
     budgets, taken, requests = OrganizationRetryBudgets(), 0, 0
     for number in range(10_000):
         for _ in range(2):
-            budgets.note_request(f"org_{number}")
+            budgets.record_request(f"org_{number}")
             requests += 1
             taken += budgets.take(f"org_{number}")
     assert GATEWAY_SHARE * requests < taken <= GATEWAY_SHARE * requests + GATEWAY_SAVED_MAX
@@ -94,8 +94,8 @@ def test_an_organization_of_few_requests_has_its_retry_while_another_fails_all_t
     budgets = OrganizationRetryBudgets()
     for number, flood in enumerate(floods):
         for _ in range(flood):
-            budgets.note_request("flood")
+            budgets.record_request("flood")
             budgets.take("flood")
-        budgets.note_request("few")
+        budgets.record_request("few")
         if number < SAVED_MAX:
             assert budgets.take("few")

@@ -63,29 +63,29 @@ def test_service_is_the_larger_of_what_tokens_and_slots_cost(
     )
     clock.now += seconds
     queue.settle(one, tokens)
-    assert one.charged == one.member.counter == pytest.approx(service)
+    assert one.charged == one.tenant.counter == pytest.approx(service)
     queue.settle(one, TokenUsage(input=10**6))
-    assert one.charged == one.member.counter == pytest.approx(service), "corrected once"
+    assert one.charged == one.tenant.counter == pytest.approx(service), "corrected once"
 
 
 def test_a_request_is_charged_while_it_runs_a_second_ahead() -> None:
     clock = Clock()
     queue = queue_with_mean(clock)
     request = SlotRequest("a", sequences=2, input_tokens=100, output_tokens_max=10**6, rates=RATES)
-    queue.lines["default"]._mean_output = 1.0
+    queue.tier_queues["default"]._mean_output = 1.0
     one = queue.serve_at_once(request)
-    assert one.charged == one.member.counter == 100 + 2 * SLOT_SECOND_COST
+    assert one.charged == one.tenant.counter == 100 + 2 * SLOT_SECOND_COST
     for second in range(1, 4):
         clock.now += CHARGE_SECONDS
         queue.serve_at_once(SlotRequest("b"))
-        assert one.charged == one.member.counter == (second + 1) * 2 * SLOT_SECOND_COST
+        assert one.charged == one.tenant.counter == (second + 1) * 2 * SLOT_SECOND_COST
     one.progress = lambda: TokenUsage(input=100, output=500)
     clock.now += CHARGE_SECONDS
     queue.serve_at_once(SlotRequest("b"))
-    assert one.charged == one.member.counter == 2_100 + 2 * SLOT_SECOND_COST
+    assert one.charged == one.tenant.counter == 2_100 + 2 * SLOT_SECOND_COST
     clock.now += CHARGE_SECONDS / 4
     queue.settle(one, TokenUsage(input=100, cached_input=100, output=500))
-    assert one.charged == one.member.counter == 2_050
+    assert one.charged == one.tenant.counter == 2_050
 
 
 def test_what_is_refunded_costs_nothing_though_it_ran() -> None:
@@ -95,27 +95,27 @@ def test_what_is_refunded_costs_nothing_though_it_ran() -> None:
     clock.now += 60.0
     queue.serve_at_once(SlotRequest("b"))
     queue.refund(one)
-    assert one.member.counter == 0.0
+    assert one.tenant.counter == 0.0
 
 
 def test_slots_held_idle_cost_what_a_sequence_makes_however_many_they_are() -> None:
     slot_second = SlotSecondCost()
     assert slot_second.at(RATES) == 0.0
-    slot_second.note_pace(50.0)
-    slot_second.note(300.0, 1.0, 0.0)
+    slot_second.record_pace(50.0)
+    slot_second.record(300.0, 1.0, 0.0)
     assert slot_second.at(RATES) == pytest.approx(300.0), "long prompts cost more than their slots"
     for second in range(1_000):
-        slot_second.note(0.0, 100.0, second)
-        slot_second.note(300.0, 1.0, second)
+        slot_second.record(0.0, 100.0, second)
+        slot_second.record(300.0, 1.0, second)
     assert slot_second.at(RATES) == pytest.approx(50.0 * RATES.output)
 
 
 def test_the_mean_follows_what_slots_cost_of_late() -> None:
     slot_second = SlotSecondCost()
     for second in range(600):
-        slot_second.note(9_000.0, 1.0, second)
+        slot_second.record(9_000.0, 1.0, second)
     for second in range(600, 1_500):
-        slot_second.note(100.0, 1.0, second)
+        slot_second.record(100.0, 1.0, second)
     assert slot_second.at(RATES) == pytest.approx(100.0, rel=0.01)
 
 
@@ -164,10 +164,10 @@ class Ledger:
 
     def __post_init__(self) -> None:
         self.queue = queue_with_mean(self.clock)
-        line = self.queue.lines["default"]
+        line = self.queue.tier_queues["default"]
         # Busy throughout, so that no counter is forgotten; lifts are no charges.
         self.running += [self.queue.serve_at_once(SlotRequest(one, rates=RATES)) for one in "abc"]
-        self.members = {one.member.tenant_id: one.member for one in self.running}
+        self.members = {one.tenant.tenant_id: one.tenant for one in self.running}
         lift = line._lift
 
         def counted(member: Any, *passed: Any) -> None:
@@ -195,7 +195,7 @@ class Ledger:
             waiter = Waiter(self.request(number), (), future())
             waiter.queues.append(self.queue)
             self.queue._look()
-            self.queue.lines["default"].join(waiter)
+            self.queue.tier_queues["default"].join(waiter)
         elif step == "turn":
             if (head := self.queue.first(4)) is not None:
                 self.running.append(self.queue.serve(head))
@@ -217,14 +217,14 @@ class Ledger:
             self.queue.settle(service, tokens)
         self.queue.end(service)
         self.running.remove(service)
-        self.ended[service.member.tenant_id] += service.charged / service.effective_weight
+        self.ended[service.tenant.tenant_id] += service.charged / service.effective_weight
 
     def check(self) -> None:
         for organization_id, member in self.members.items():
             running = sum(
                 one.charged / one.effective_weight
                 for one in self.running
-                if one.member.tenant_id == organization_id
+                if one.tenant.tenant_id == organization_id
             )
             expected = self.lifted[organization_id] + self.ended[organization_id] + running
             assert member.counter == pytest.approx(expected)
@@ -267,8 +267,8 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.queue = FairQueue(self.clock, NO_BOUNDS)
-        self.queue.slot_second.note_pace(TOKENS_A_STEP / STEP_SECONDS)
-        self.line = self.queue.lines["default"]
+        self.queue.slot_second.record_pace(TOKENS_A_STEP / STEP_SECONDS)
+        self.line = self.queue.tier_queues["default"]
 
     def send(self, organization: str, weight: int = 1, input_tokens: int = 1) -> None:
         """Have a request wait."""
@@ -399,7 +399,7 @@ async def test_who_waits_for_a_permit_is_nobody_to_be_lifted_to() -> None:
         tasks = [task for task in tasks if task not in done]
     tasks.append(asyncio.create_task(pool.acquire(SlotRequest("newcomer"), ())))
     await settle()
-    counters = {one.tenant_id: one.counter for one in pool.queue.lines["default"].busy()}
+    counters = {one.tenant_id: one.counter for one in pool.queue.tier_queues["default"].busy()}
     assert counters["newcomer"] == min(counters["a"], counters["b"]) > 1_000
     assert counters["wide"] < 1_000, "it has its turn as soon as it may"
     for task in tasks:
@@ -442,12 +442,12 @@ def test_joining_and_leaving_gains_nothing() -> None:
         for waiter in churn:
             line.join(waiter)
         for waiter in churn[1:]:
-            line.leave(waiter)
+            line.remove(waiter)
         head = line.first()
         assert head is not None
         line.end(line.serve(head))
         turns[head.request.organization_id] += 1
-        line.leave(churn[0])
+        line.remove(churn[0])
     assert turns["churner"] <= turns["steady"] + 1
 
 
@@ -478,7 +478,7 @@ def test_three_tiers_at_once_take_from_each_neighbour_half_of_its_tier() -> None
             for _ in range(100):
                 waiter = Waiter(SlotRequest(name, tier=tier, input_tokens=100), (), future())
                 waiter.queues.append(queue)
-                queue.lines[tier].join(waiter)
+                queue.tier_queues[tier].join(waiter)
     for _ in range(90):
         head = queue.first(10)
         assert head is not None
@@ -492,9 +492,9 @@ async def test_slots_that_are_free_again_cost_no_more() -> None:
     clock = Clock()
     pool = Pool("dep", clock=clock)
     pool.set_replicas({"rep_1": replica("http://r1", 1, slots=1)})
-    pool.queue.slot_second.note(SLOT_SECOND_COST, 1.0, clock.now)
+    pool.queue.slot_second.record(SLOT_SECOND_COST, 1.0, clock.now)
     async with pool.slot(SlotRequest("org", rates=RATES)) as slot:
-        line = pool.queue.lines[slot.request.tier]
+        line = pool.queue.tier_queues[slot.request.tier]
         clock.now += 2.0
         line.charge_running(clock.now)
         assert slot.service.charged == (charged := 2 * SLOT_SECOND_COST)

@@ -88,11 +88,11 @@ async def test_who_waits_goes_on_in_the_first_pool_that_has_a_place() -> None:
     await settle()
     assert waiting.served_in == [other]
     assert (len(one.queue), len(other.queue)) == (0, 0)
-    assert (one.pressure.tokens, other.pressure.tokens) == (1, 1)
+    assert (one.load_shedder.tokens, other.load_shedder.tokens) == (1, 1)
     await waiting.end()
     await holders[0].end()
     for pool in (one, other):
-        assert not any(list(line.busy()) for line in pool.queue.lines.values())
+        assert not any(list(line.busy()) for line in pool.queue.tier_queues.values())
 
 
 async def test_a_place_that_is_there_at_once_is_taken_ones_own_first() -> None:
@@ -165,7 +165,7 @@ async def test_who_gives_up_leaves_all_lines() -> None:
     assert (len(one.queue), len(other.queue)) == (0, 0)
     for client in holders:
         await client.end()
-    assert (one.pressure.tokens, other.pressure.tokens) == (0, 0)
+    assert (one.load_shedder.tokens, other.load_shedder.tokens) == (0, 0)
 
 
 async def test_who_is_given_up_for_another_leaves_all_lines() -> None:
@@ -196,8 +196,8 @@ async def test_who_leaves_just_as_it_is_given_a_place_gives_it_back_there() -> N
     assert other.replicas["other_0"].in_flight == 1
     for client in holders:
         await client.end()
-    assert not any(list(line.busy()) for line in other.queue.lines.values())
-    assert (one.pressure.tokens, other.pressure.tokens) == (0, 0)
+    assert not any(list(line.busy()) for line in other.queue.tier_queues.values())
+    assert (one.load_shedder.tokens, other.load_shedder.tokens) == (0, 0)
 
 
 async def test_nobody_goes_on_where_such_requests_broke_engines() -> None:
@@ -320,12 +320,12 @@ class World:
         served = [one for one in self.clients if one.served_in]
         waiting = [one for one in self.clients if not one.served_in]
         tokens = sum(one.request.input_tokens for one in self.clients)
-        assert self.pressure.tokens == sum(one.pressure.tokens for one in self.pools) == tokens
+        assert self.pressure.tokens == sum(one.load_shedder.tokens for one in self.pools) == tokens
         assert all(one.stands for one in waiting)
         for pool in self.pools:
             here = sum(one.request.sequences for one in served if one.served_in == [pool])
             runs = sum(
-                member.running for line in pool.queue.lines.values() for member in line.busy()
+                member.running for line in pool.queue.tier_queues.values() for member in line.busy()
             )
             assert runs == here
             assert len(pool.queue) == sum(pool in one.stands for one in waiting)
@@ -350,8 +350,8 @@ def test_nobody_waits_where_it_may_go_and_none_is_placed_twice(deeds: list[Any])
             await world.do(deed)
         await world.clear()
         for pool in world.pools:
-            assert pool.pressure.tokens == 0
+            assert pool.load_shedder.tokens == 0
             assert all(one.in_flight == 0 for one in pool.replicas.values())
-            assert all(not list(line.busy()) for line in pool.queue.lines.values())
+            assert all(not list(line.busy()) for line in pool.queue.tier_queues.values())
 
     asyncio.run(live())

@@ -36,7 +36,7 @@ def test_it_is_counted_as_if_each_were_asked(
         elif deed == "end" and served:
             line.end(served.pop())
         elif deed == "leave" and waiting:
-            line.leave(waiting.pop())
+            line.remove(waiting.pop())
         elif deed == "serve" and (first := line.first()) is not None:
             waiting.remove(first)
             served.append(line.serve(first))
@@ -44,5 +44,5 @@ def test_it_is_counted_as_if_each_were_asked(
     own = members[of] if of < len(members) else None
     others = [one for one in members if one.waiting and one is not own]
     slots = sum(min(one.waiting + more, turns * one.effective_weight) for one in others)
-    assert line._crowd.slots(own, turns, more) == pytest.approx(slots)
-    assert len(line._crowd) == sum(one.waiting > 0 for one in members)
+    assert line._tenant_counts.slots(own, turns, more) == pytest.approx(slots)
+    assert len(line._tenant_counts) == sum(one.waiting > 0 for one in members)

@@ -36,9 +36,9 @@ async def test_every_tier_with_work_keeps_its_share(slots: int) -> None:
 
 def test_slots_that_nobody_else_wanted_are_no_debt() -> None:
     turns = TierTurns()
-    turns.note("default", 16, now=0.0)
-    turns.note("default", 3, now=30.0)
-    turns.note("priority", 13, now=30.0)
+    turns.record("default", 16, now=0.0)
+    turns.record("default", 3, now=30.0)
+    turns.record("priority", 13, now=30.0)
     assert turns.next_of(["priority", "default"], 16, now=30.0) == "default"
 
 
@@ -55,7 +55,7 @@ async def test_what_a_tier_does_not_need_is_lent_by_guarantees(slots: int) -> No
 def test_a_tier_without_a_share_is_next_where_no_other_waits() -> None:
     turns = TierTurns()
     turns.shares = {"priority": 1.0, "default": 0.0, "flex": 0.0, "batch": 0.0}
-    turns.note("priority", 9, now=0.0)
+    turns.record("priority", 9, now=0.0)
     assert turns.next_of(["priority", "default", "batch"], 8, now=0.0) == "priority"
     assert turns.next_of(["default", "batch"], 8, now=0.0) == "default"
     assert turns.next_of(["batch"], 8, now=0.0) == "batch"

@@ -24,9 +24,9 @@ def pace_of(coming: dict[Tier, int]) -> WaitPredictor:
     pace = WaitPredictor()
     for second in range(1, 40):
         for tier, slots in coming.items():
-            pace.came_in(tier, slots)
-        pace.look(float(second), waited=True)
-        pace.gave(SLOTS_A_SECOND)
+            pace.record_arrival(tier, slots)
+        pace.advance(float(second), waited=True)
+        pace.record_grant(SLOTS_A_SECOND)
     return pace
 
 

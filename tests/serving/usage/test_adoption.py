@@ -306,8 +306,8 @@ async def test_nothing_is_adopted_of_the_rows_around_one_that_is_found_unreadabl
 ) -> None:
     journal = gateway.money.journal
     put = "INSERT INTO events VALUES ('0', 'done', x'ff')"
-    await journal._ask(lambda db: db.execute(put).rowcount)
-    await journal.next_done(10)
+    await journal._execute(lambda db: db.execute(put).rowcount)
+    await journal.next_finished(10)
     await gateway.restart()
     assert not gateway.active()
 

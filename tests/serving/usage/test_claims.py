@@ -56,7 +56,7 @@ async def left_in(journal: Journal) -> list[ClaimEnding]:
     path = journal._file._path
     again = Journal(path)
     await again.close()
-    return again.left_claims
+    return again.recovered_claims
 
 
 async def test_a_claim_is_in_the_journal_before_control_hears_of_it(
@@ -66,7 +66,7 @@ async def test_a_claim_is_in_the_journal_before_control_hears_of_it(
     asking = asyncio.create_task(IdempotencyClaims(api, journal).claim(claim()))
 
     async def is_noted() -> bool:
-        rows = await journal._ask(lambda db: db.execute("SELECT 1 FROM claims").fetchall())
+        rows = await journal._execute(lambda db: db.execute("SELECT 1 FROM claims").fetchall())
         return bool(rows)
 
     await eventually(is_noted)
@@ -80,15 +80,15 @@ async def test_what_is_not_ours_is_forgotten(api: ControlApi, journal: Journal) 
     made = IdempotencyClaims(api, journal)
     assert await made.claim(claim(1)) == ClaimGrant()
     assert await made.claim(claim(2)) == ClaimInProgress()
-    assert await made.keep(claim(1), b"sealed")
-    assert not await made.keep(claim(2), b"another")
+    assert await made.store_response(claim(1), b"sealed")
+    assert not await made.store_response(claim(2), b"another")
     assert await left_in(journal) == [ending()]
 
 
 async def test_that_it_completed_is_durable_with_its_event(journal: Journal) -> None:
     event = events.event()
-    await journal.note_claim(event.event_id, "org_a")
-    await journal.note_claim(claim().event_id, "org_a")
+    await journal.record_claim(event.event_id, "org_a")
+    await journal.record_claim(claim().event_id, "org_a")
     await journal.commit(event, completes_claim=True)
     left = await left_in(journal)
     assert set(left) == {ending(), ClaimEnding("org_a", event.event_id, is_completed=True)}
@@ -99,9 +99,9 @@ async def test_what_control_has_heard_is_forgotten(
 ) -> None:
     made = IdempotencyClaims(api, journal)
     await made.claim(claim())
-    await made.keep(claim(), b"sealed")
+    await made.store_response(claim(), b"sealed")
     told = made.end(ending(is_completed=True))
-    await made.tell()
+    await made.send_endings()
     assert told.done()
     [kept] = control.keys.claims.values()
     assert kept.is_completed
@@ -118,9 +118,9 @@ async def test_what_nobody_answered_for_is_given_up_until_it_is_heard(
         await made.claim(claim())
     running = asyncio.create_task(made.run())
     await asyncio.sleep(0.1)
-    assert made.untold_count == 1
+    assert made.unsent_count == 1
     control.keys.loses_answers = False
-    await eventually(lambda: made.untold_count == 0)
+    await eventually(lambda: made.unsent_count == 0)
     assert control.keys.claims == {}
     running.cancel()
     assert await left_in(journal) == []
@@ -133,7 +133,7 @@ async def test_giving_up_comes_in_pages(
     made = IdempotencyClaims(api, journal)
     told = [made.end(ending(number)) for number in range(10)]
     assert made.end(ending(0)) is told[0]
-    await made.tell()
+    await made.send_endings()
     assert all(one.done() for one in told)
     assert len(control.keys.early) == 10
 
@@ -146,7 +146,7 @@ async def test_while_control_is_away_it_stays_with_us(
     control.keys.is_down = True
     made.end(ending())
     with pytest.raises(InternalCallError):
-        await made.tell()
+        await made.send_endings()
     assert await left_in(journal) == [ending()]
     assert len(control.keys.claims) == 1
 
@@ -160,9 +160,9 @@ async def test_an_answer_is_offered_again_until_it_is_kept_or_time_is_up(
     await made.claim(claim())
     control.keys.loses_answers = True
     with pytest.raises(ClaimStateUnknown):
-        await made.keep(claim(), b"sealed")
+        await made.store_response(claim(), b"sealed")
     monkeypatch.setattr(claims, "KEEP_SECONDS", 60.0)
-    offered = asyncio.create_task(made.keep(claim(), b"sealed"))
+    offered = asyncio.create_task(made.store_response(claim(), b"sealed"))
     await asyncio.sleep(0.1)
     control.keys.loses_answers = False
     assert await offered
@@ -174,5 +174,5 @@ async def test_a_claim_that_makes_no_sense_holds_up_no_other(
     api: ControlApi, journal: Journal
 ) -> None:
     for event_id in ("damaged", claim().event_id):
-        await journal.note_claim(event_id, "org_a")
+        await journal.record_claim(event_id, "org_a")
     assert await left_in(journal) == [ending()]

@@ -39,7 +39,7 @@ class Hands:
     def contact(self, *, seconds: float = 0.0) -> None:
         """Control answers a call that took so long; the date is that of its beginning."""
         at = datetime.fromtimestamp(self.true + self.control_skew - seconds, UTC)
-        self.clock.hear(format_datetime(at, usegmt=True), seconds)
+        self.clock.observe(format_datetime(at, usegmt=True), seconds)
 
     def pass_(self, seconds: float) -> Iterator[float]:
         """Let time pass in tenths of a second, with a short call every other second."""
@@ -97,7 +97,7 @@ def test_a_clock_far_off_is_set_by_control(skew: float) -> None:
     assert abs(hands.off) <= 1
     assert abs(hands.clock.skew_seconds - skew) <= 1
     assert hands.clock.is_set_by_control
-    assert hands.clock.is_yet_to_come(received_at) == (skew > 0)
+    assert hands.clock.is_in_future(received_at) == (skew > 0)
     hands.true += 100
     assert abs(hands.off) <= 1
 
@@ -143,7 +143,7 @@ def test_what_control_says_to_the_second_does_not_shake_a_clock_that_is_right() 
         hands.true += 0.1
         hands.contact()
         assert hands.off == pytest.approx(0.3)
-        assert not hands.clock.is_yet_to_come(hands.clock.now())
+        assert not hands.clock.is_in_future(hands.clock.now())
 
 
 def test_a_host_just_at_the_bound_does_not_go_back_and_forth() -> None:
@@ -157,5 +157,5 @@ def test_a_host_just_at_the_bound_does_not_go_back_and_forth() -> None:
 @pytest.mark.parametrize("date", [None, "", "yesterday", "Sun, 99 Nov 2026 12:00:00 GMT"])
 def test_what_is_no_date_sets_nothing(date: str | None) -> None:
     hands = Hands(skew=3_600.0)
-    hands.clock.hear(date, 0.0)
+    hands.clock.observe(date, 0.0)
     assert hands.off == 3_600

@@ -14,7 +14,7 @@ def test_the_first_lineage_is_no_change() -> None:
     lineage = DatabaseIdentityCheck("", remembered.append)
     lineage.on_change(lambda: changes.append(lineage.known))
     for heard in ("", "a", "a", "", "b", "b"):
-        lineage.hear(heard)
+        lineage.observe(heard)
     assert (remembered, changes, lineage.changes) == (["a", "b"], ["b"], 1)
 
 
@@ -33,7 +33,7 @@ async def test_another_lineage_ends_all_leases_and_new_ones_are_asked_for(tmp_pa
         assert {charge.lease_id for charge in charges} == old
         money.poll.acknowledged(charges)
         assert money.lease_manager.held_nanos() == 0
-        await money.poll.give_all_back()
+        await money.poll.return_all()
     assert not old & {back.lease_id for back in billing.returns}
     async with open_money(tmp_path / "a", billing, polls=False) as again:
         assert again.lineage.known == billing.lineage

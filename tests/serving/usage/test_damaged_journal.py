@@ -23,7 +23,7 @@ async def write_journal(path: Path, count: int = 400) -> list[str]:
     """Leave a file with so many done events, some pages of them; return their ids in order."""
     journal = Journal(path)
     events = [event(charged=5) for _ in range(count)]
-    journal.note_lease("lease_1", "org_a", 10**9)
+    journal.record_lease("lease_1", "org_a", 10**9)
     await asyncio.gather(*(journal.commit(one) for one in events))
     await journal.close()
     return sorted(one.event_id for one in events)
@@ -65,7 +65,7 @@ def damaged_files(path: Path) -> list[str]:
 
 
 async def ids_in(journal: Journal) -> list[str]:
-    return [row.event_id for row in await journal.next_done(10_000)]
+    return [row.event_id for row in await journal.next_finished(10_000)]
 
 
 async def test_a_file_that_is_no_database_is_set_aside_and_the_gateway_goes_on(
@@ -86,7 +86,7 @@ async def test_a_file_that_is_no_database_is_set_aside_and_the_gateway_goes_on(
     assert journal.healthy
     await journal.close()
     again = Journal(path)
-    assert (again.damages, again.done_rows) == ([], 1)
+    assert (again.damages, again.unacknowledged_count) == ([], 1)
     await again.close()
 
 
@@ -96,10 +96,10 @@ async def test_of_a_file_with_a_bad_page_the_rest_is_rescued(tmp_path: Path) -> 
     spoil_an_event_page(path)
     journal = Journal(path)
     rescued = await ids_in(journal)
-    assert journal.damages[0].rescued_events == len(rescued) == journal.done_rows
+    assert journal.damages[0].rescued_events == len(rescued) == journal.unacknowledged_count
     assert len(ids) - 100 < len(rescued) < len(ids)
     assert (rescued[0], rescued[-1]) == (ids[0], ids[-1])
-    [lease] = journal.left_leases
+    [lease] = journal.recovered_leases
     assert (lease.charged_nanos, lease.unacknowledged) == (2_000, len(rescued))
     await journal.close()
 
@@ -107,7 +107,7 @@ async def test_of_a_file_with_a_bad_page_the_rest_is_rescued(tmp_path: Path) -> 
 async def test_who_we_are_is_rescued_with_the_rows(tmp_path: Path) -> None:
     path = tmp_path / "j"
     first = Journal(path)
-    first.note_lineage("lineage_1")
+    first.record_lineage("lineage_1")
     await first.close()
     await write_journal(path)
     spoil_an_event_page(path)
@@ -121,7 +121,7 @@ async def write_kept(path: Path) -> None:
     """Leave a file with a bad page that is not read at the start: of what was acknowledged."""
     journal = Journal(path)
     await journal.commit(event())
-    await journal.keep(await journal.next_done(100), "before")
+    await journal.archive(await journal.next_finished(100), "before")
     await asyncio.gather(*(journal.commit(event()) for _ in range(20)))
     await journal.close()
     spoil(path, (root_of(path, "kept_by_age") - 1) * PAGE)
@@ -133,18 +133,18 @@ async def test_a_page_that_goes_bad_while_it_runs_costs_no_request_its_answer(
     path = tmp_path / "j"
     await write_kept(path)
     journal = Journal(path)
-    acknowledged = await journal.next_done(100)
+    acknowledged = await journal.next_finished(100)
     assert (journal.damages, len(acknowledged)) == ([], 20)
     lost = make_event(metered(), outcome="gateway_lost", replica_id="rep_1")
     journal.open(lost.event_id, lambda: lost)
     mine = {one.event_id: one for one in (event(charged=1) for _ in range(20))}
     await asyncio.gather(
-        journal.keep(acknowledged, "before"), *(journal.commit(one) for one in mine.values())
+        journal.archive(acknowledged, "before"), *(journal.commit(one) for one in mine.values())
     )
     assert len(journal.damages) == 1
     assert journal.healthy
     assert set(await ids_in(journal)) == set(mine)
-    assert journal.done_rows == 20
+    assert journal.unacknowledged_count == 20
     assert len((await journal.stale("restored", after=0, limit=100)).events) == 20
     await journal.close()
     again = Journal(path)
@@ -159,7 +159,7 @@ async def test_a_page_of_what_was_acknowledged_stops_no_start(tmp_path: Path) ->
     spoil(path, (root_of(path, "kept") - 1) * PAGE)
     journal = Journal(path)
     assert [damage.rescued_events for damage in journal.damages] == [20]
-    assert journal.done_rows == 20
+    assert journal.unacknowledged_count == 20
     await journal.close()
 
 
@@ -173,7 +173,7 @@ async def test_a_row_that_makes_no_sense_is_set_aside_alone(tmp_path: Path, body
         bad = b"" if body is None else body
         file.execute("INSERT INTO events VALUES ('0', 'done', ?)", (bad,))
     journal = Journal(path)
-    assert (journal.done_rows, journal.unreadable_rows, journal.damages) == (3, 1, [])
+    assert (journal.unacknowledged_count, journal.unreadable_rows, journal.damages) == (3, 1, [])
     assert await ids_in(journal) == ids
     await journal.close()
     again = Journal(path)
@@ -186,21 +186,21 @@ async def test_a_row_that_goes_bad_while_it_runs_blocks_no_shipment(tmp_path: Pa
     good = event()
     await journal.commit(good)
     put = "INSERT INTO events VALUES ('0', 'done', x'ff')"
-    await journal._ask(lambda db: db.execute(put).rowcount)
-    journal.done_rows += 1
-    assert [row.event_id for row in await journal.next_done(1)] == [good.event_id]
-    assert (journal.done_rows, journal.unreadable_rows) == (1, 1)
+    await journal._execute(lambda db: db.execute(put).rowcount)
+    journal.unacknowledged_count += 1
+    assert [row.event_id for row in await journal.next_finished(1)] == [good.event_id]
+    assert (journal.unacknowledged_count, journal.unreadable_rows) == (1, 1)
     await journal.close()
 
 
 async def test_a_kept_batch_that_makes_no_sense_blocks_no_restored_database(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     await journal.commit(event())
-    await journal.keep(await journal.next_done(10), "before")
+    await journal.archive(await journal.next_finished(10), "before")
     await journal.commit(event())
-    await journal.keep(await journal.next_done(10), "before")
+    await journal.archive(await journal.next_finished(10), "before")
     spoil_first = "UPDATE kept SET body = x'00' WHERE batch_id = 1"
-    await journal._ask(lambda db: db.execute(spoil_first).rowcount)
+    await journal._execute(lambda db: db.execute(spoil_first).rowcount)
     stale = await journal.stale("restored", after=0, limit=100)
     assert (stale.batch_ids, len(stale.events)) == ([1, 2], 1)
     await journal.close()
@@ -213,7 +213,7 @@ async def test_a_full_disk_refuses_and_takes_again_once_there_is_room(
     journal = Journal(tmp_path / "j")
     first = event()
     await journal.commit(first)
-    await journal._ask(lambda db: db.execute("PRAGMA max_page_count = 1").fetchall())
+    await journal._execute(lambda db: db.execute("PRAGMA max_page_count = 1").fetchall())
     with pytest.raises(JournalUnavailable, match="full"):
         for _ in range(100):
             await journal.commit(event())
@@ -228,7 +228,7 @@ async def test_a_full_disk_refuses_and_takes_again_once_there_is_room(
             await asyncio.sleep(0.01)
     assert {first.event_id, later.event_id} <= set(await ids_in(journal))
     assert journal.damages == []
-    assert encode(later) in [row.body for row in await journal.next_done(1_000)]
+    assert encode(later) in [row.body for row in await journal.next_finished(1_000)]
     await journal.close()
 
 
@@ -239,7 +239,7 @@ async def test_a_disk_that_has_no_room_for_a_new_file_is_asked_again(
     path = tmp_path / "j"
     await write_kept(path)
     journal = Journal(path)
-    acknowledged = await journal.next_done(100)
+    acknowledged = await journal.next_finished(100)
     rescue, tries = journal_store._rescue, []
 
     def first_full(damaged: Path, into: sqlite3.Connection) -> int:
@@ -250,7 +250,7 @@ async def test_a_disk_that_has_no_room_for_a_new_file_is_asked_again(
 
     monkeypatch.setattr(journal_store, "_rescue", first_full)
     with pytest.raises(JournalUnavailable, match="full"):
-        await journal.keep(acknowledged, "before")
+        await journal.archive(acknowledged, "before")
     assert (journal.healthy, journal.damages) == (False, [])
     mine = event()
     journal.commit_later(mine)

@@ -27,16 +27,16 @@ async def test_a_request_that_was_open_when_its_gateway_died_is_reported_lost(
     first = Journal(tmp_path / "j")
     lost = make_event(metered(), outcome="gateway_lost", replica_id="rep_1")
     done = event(charged=7)
-    first.note_lease("lease_1", "org_a", 100)
+    first.record_lease("lease_1", "org_a", 100)
     first.open(lost.event_id, lambda: lost)
     first.open(done.event_id, lambda: replace_outcome(done))
     await first.commit(done)
     await first.close()
     second = Journal(tmp_path / "j")
-    rows = {row.event_id: row.body for row in await second.next_done(10)}
+    rows = {row.event_id: row.body for row in await second.next_finished(10)}
     assert decode(rows[lost.event_id], UsageEvent).outcome == "gateway_lost"
     assert decode(rows[done.event_id], UsageEvent) == done
-    [lease] = second.left_leases
+    [lease] = second.recovered_leases
     assert (lease.charged_nanos, lease.unacknowledged) == (7, 1)
     assert second.gateway_id == first.gateway_id
     await second.close()
@@ -49,18 +49,18 @@ def replace_outcome(done: UsageEvent) -> UsageEvent:
 async def test_commits_that_come_together_are_written_together(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     await asyncio.gather(*(journal.commit(event()) for _ in range(500)))
-    assert journal.done_rows == 500
-    assert len(await journal.next_done(1_000)) == 500
+    assert journal.unacknowledged_count == 500
+    assert len(await journal.next_finished(1_000)) == 500
     await journal.close()
 
 
 async def test_what_many_requests_take_of_one_lease_is_added_up(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
-    journal.note_lease("lease_1", "org_a", 1_000)
+    journal.record_lease("lease_1", "org_a", 1_000)
     await asyncio.gather(*(journal.commit(event(charged=3)) for _ in range(50)))
     await journal.close()
     second = Journal(tmp_path / "j")
-    [lease] = second.left_leases
+    [lease] = second.recovered_leases
     assert (lease.charged_nanos, lease.unacknowledged) == (150, 50)
     await second.close()
 
@@ -71,7 +71,7 @@ async def test_an_open_row_is_written_though_nobody_waits_for_it(tmp_path: Path)
     journal.open(lost.event_id, lambda: lost)
 
     async def states() -> list[tuple[str]]:
-        return await journal._ask(lambda db: db.execute("SELECT state FROM events").fetchall())
+        return await journal._execute(lambda db: db.execute("SELECT state FROM events").fetchall())
 
     assert await eventually(states) == [("open {}",)]
     await journal.close()
@@ -98,7 +98,10 @@ async def test_an_open_row_is_not_even_made_for_a_request_that_ends_soon(
     await eventually(lambda: made)
     await journal.commit(late)
     assert made == [late.event_id]
-    assert {row.event_id for row in await journal.next_done(10)} == {done.event_id, late.event_id}
+    assert {row.event_id for row in await journal.next_finished(10)} == {
+        done.event_id,
+        late.event_id,
+    }
     await journal.close()
 
 
@@ -111,7 +114,7 @@ async def test_no_open_row_comes_after_the_end_though_it_was_asked_for_twice(
     journal.open(tried_twice.event_id, lambda: tried_twice)
     await journal.commit(tried_twice)
     await asyncio.sleep(10 * BEHIND_SECONDS)
-    rows = await journal._ask(lambda db: db.execute("SELECT state FROM events").fetchall())
+    rows = await journal._execute(lambda db: db.execute("SELECT state FROM events").fetchall())
     assert rows == [("done",)]
     await journal.close()
 
@@ -126,7 +129,9 @@ async def test_an_open_row_that_cannot_be_made_keeps_no_other_from_the_file(
     journal.open(later.event_id, lambda: later)
 
     async def written() -> bool:
-        rows = await journal._ask(lambda db: db.execute("SELECT event_id FROM events").fetchall())
+        rows = await journal._execute(
+            lambda db: db.execute("SELECT event_id FROM events").fetchall()
+        )
         return {row[0] for row in rows} == {sound.event_id, later.event_id}
 
     await eventually(written)
@@ -142,7 +147,7 @@ async def test_what_nobody_waits_for_is_tried_again_after_an_error(
 ) -> None:
     monkeypatch.setattr("serving.usage.journal_writer.PROBE_SECONDS", 0.01)
     journal = Journal(tmp_path / "j")
-    await journal._ask(lambda db: db.execute("PRAGMA query_only = 1").fetchall())
+    await journal._execute(lambda db: db.execute("PRAGMA query_only = 1").fetchall())
     journal.commit_later(event())
     with pytest.raises(JournalUnavailable):
         await journal.commit(event())
@@ -150,7 +155,7 @@ async def test_what_nobody_waits_for_is_tried_again_after_an_error(
     journal._file.connection.execute("PRAGMA query_only = 0")
     await asyncio.wait_for(journal.committed.wait(), timeout=60)
     assert journal.healthy
-    assert journal.done_rows == 1
+    assert journal.unacknowledged_count == 1
     await journal.close()
 
 
@@ -176,7 +181,7 @@ async def test_work_that_fails_fails_alone_and_the_thread_goes_on(
     tmp_path: Path, error: type[Exception]
 ) -> None:
     journal = Journal(tmp_path / "j")
-    journal.note_lease("lease_1", "org_a", 1_000)
+    journal.record_lease("lease_1", "org_a", 1_000)
 
     def fail(db: sqlite3.Connection) -> None:
         db.execute("DELETE FROM leases")
@@ -184,16 +189,16 @@ async def test_work_that_fails_fails_alone_and_the_thread_goes_on(
 
     outcomes = await asyncio.gather(
         journal.commit(event(charged=5)),
-        journal._ask(fail),
+        journal._execute(fail),
         journal.commit(event(charged=7)),
         return_exceptions=True,
     )
     assert [type(outcome) for outcome in outcomes] == [type(None), JournalUnavailable, type(None)]
     assert journal.healthy
-    assert journal.done_rows == 2
+    assert journal.unacknowledged_count == 2
     await journal.close()
     second = Journal(tmp_path / "j")
-    [lease] = second.left_leases
+    [lease] = second.recovered_leases
     assert (lease.charged_nanos, lease.unacknowledged) == (12, 2)
     await second.close()
 
@@ -202,7 +207,7 @@ async def test_work_that_nobody_waits_for_and_that_fails_is_not_tried_for_ever(
     tmp_path: Path,
 ) -> None:
     journal = Journal(tmp_path / "j")
-    journal.note_lease("lease_1", "org_a", 2**70)
+    journal.record_lease("lease_1", "org_a", 2**70)
     await journal.commit(event())
     assert journal.healthy
     assert journal._writer._waiting == []
@@ -257,12 +262,12 @@ def write_old_journal(path: Path) -> None:
 async def test_a_file_of_the_version_before_is_taken_over_whole(tmp_path: Path) -> None:
     write_old_journal(tmp_path / "j")
     journal = Journal(tmp_path / "j")
-    assert (journal.gateway_id, journal.lineage, journal.done_rows) == ("gw_old", "", 2)
-    rows = {row.event_id: row.body for row in await journal.next_done(10)}
+    assert (journal.gateway_id, journal.lineage, journal.unacknowledged_count) == ("gw_old", "", 2)
+    rows = {row.event_id: row.body for row in await journal.next_finished(10)}
     old = decode(rows[OLD_EVENT["event_id"]], UsageEvent)
     assert (old.schema, old.rating, old.tier) == (1, 1, "default")
     assert rows[OLD_EVENT["event_id"]] == msgspec.json.encode(OLD_EVENT)
-    [lease] = journal.left_leases
+    [lease] = journal.recovered_leases
     assert (lease.charged_nanos, lease.unacknowledged) == (132_000, 1)
     await journal.close()
 
@@ -271,14 +276,14 @@ async def test_the_lineage_is_remembered(tmp_path: Path) -> None:
     for known, next_one in (("", "first"), ("first", "second"), ("second", "second")):
         journal = Journal(tmp_path / "j")
         assert journal.lineage == known
-        journal.note_lineage(next_one)
+        journal.record_lineage(next_one)
         await journal.close()
 
 
 async def test_what_is_kept_is_bounded_in_bytes_the_oldest_go_first(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j", kept_bytes_max=3_000)
     for number in range(20):
-        await journal.keep([FinishedEvent(f"e{number}", encode(event()), ())], "here")
+        await journal.archive([FinishedEvent(f"e{number}", encode(event()), ())], "here")
         assert journal.kept_bytes <= 3_000
     kept = await journal.stale("elsewhere", after=0, limit=100)
     assert 3 <= len(kept.batch_ids) < 20
@@ -293,7 +298,7 @@ async def test_what_is_kept_goes_after_a_day(tmp_path: Path) -> None:
     hours = iter(range(0, 100, 10))
     journal = Journal(tmp_path / "j", now=lambda: next(hours) * 3_600.0)
     for number in range(5):
-        await journal.keep([FinishedEvent(f"e{number}", encode(event()), ())], "here")
+        await journal.archive([FinishedEvent(f"e{number}", encode(event()), ())], "here")
     assert (await journal.stale("elsewhere", after=0, limit=100)).batch_ids == [3, 4, 5]
     await journal.close()
 
@@ -301,9 +306,9 @@ async def test_what_is_kept_goes_after_a_day(tmp_path: Path) -> None:
 async def test_what_a_restored_database_lacks_is_not_pruned(tmp_path: Path) -> None:
     hours = iter(range(0, 100, 10))
     journal = Journal(tmp_path / "j", kept_bytes_max=700, now=lambda: next(hours) * 3_600.0)
-    await journal.keep([FinishedEvent("e0", encode(event()), ())], "before")
+    await journal.archive([FinishedEvent("e0", encode(event()), ())], "before")
     for number in range(1, 5):
-        await journal.keep([FinishedEvent(f"e{number}", encode(event()), ())], "restored")
+        await journal.archive([FinishedEvent(f"e{number}", encode(event()), ())], "restored")
     assert (await journal.stale("restored", after=0, limit=100)).batch_ids == [1]
     await journal.close()
 
@@ -314,12 +319,12 @@ async def test_however_many_lines_a_statement_takes_all_are_put(
 ) -> None:
     monkeypatch.setattr(journal_writer, "LINES_MAX", lines_max)
     journal = Journal(tmp_path / "j")
-    journal.note_lease("lease_1", "org_a", 1_000)
+    journal.record_lease("lease_1", "org_a", 1_000)
     await asyncio.gather(*(journal.commit(event(charged=3)) for _ in range(5)))
     await asyncio.gather(*(journal.commit(event(charged=4)) for _ in range(3)))
     await journal.close()
     second = Journal(tmp_path / "j")
-    [lease] = second.left_leases
+    [lease] = second.recovered_leases
     assert (lease.charged_nanos, lease.unacknowledged) == (27, 8)
-    assert len(await second.next_done(100)) == 8
+    assert len(await second.next_finished(100)) == 8
     await second.close()

@@ -171,7 +171,7 @@ async def test_nobody_waits_for_money_whose_client_left_nor_when_the_gateway_end
     with pytest.raises(MoneyHeld):
         await tries[0]
     assert not tries[1].done()
-    money.lease_manager.end_waits()
+    money.lease_manager.stop_waiting()
     with pytest.raises(MoneyHeld):
         await tries[1]
     held.void()
@@ -199,7 +199,7 @@ async def test_money_that_does_not_come_back_in_time_is_no_lack_of_credit(
 
         def is_called_back() -> bool:
             balances = money.lease_manager.all_balances()
-            return any(one.refuses(5 * CENT, clocks.seconds) for one in balances)
+            return any(one.refusal_for(5 * CENT, clocks.seconds) for one in balances)
 
         await eventually(is_called_back)
         for _ in range(2):

@@ -43,7 +43,7 @@ async def spend(money: Money, nanos: int, *, worst: int = WORST) -> None:
     waiting = asyncio.create_task(money.hold(worst))
     await asyncio.sleep(0)
     while not waiting.done():
-        await money.poll.once()
+        await money.poll.sync_once()
         await asyncio.sleep(0)
     money.poll.acknowledged((await waiting).charge(nanos))
 
@@ -74,7 +74,7 @@ async def test_with_control_away_there_are_always_ten_minutes_of_grace(
     for second in range(3_600):
         await spend(money, cost)
         clocks.pass_(1)
-        await money.poll.once()
+        await money.poll.sync_once()
         if second > 120:
             assert lasting(money, clocks, 600) >= 600 * cost
     assert money.poll.granted_nanos() <= 60 * 60 * cost + 10 * WORST + 4 * CENT
@@ -86,7 +86,7 @@ async def test_a_budget_used_each_few_minutes_keeps_its_grace(money: Money, cloc
         await spend(money, 1_000)
         for _ in range(chance.randint(10, 280)):
             clocks.pass_(1)
-            await money.poll.once()
+            await money.poll.sync_once()
             assert lasting(money, clocks, 600) >= WORST
 
 
@@ -96,7 +96,7 @@ async def test_renewing_costs_a_few_asks_in_a_quarter_of_an_hour(
     for _ in range(3_600):
         await spend(money, 20_000)
         clocks.pass_(1)
-        await money.poll.once()
+        await money.poll.sync_once()
     asked = sum(len(request.asks) for request in billing.requests)
     assert asked <= 3_600 / 900 * 8
 
@@ -107,7 +107,7 @@ async def test_what_is_wanted_is_ten_minutes_spend_and_what_is_held_at_once(
     for _ in range(600):
         await spend(money, 100_000)
         clocks.pass_(1)
-        await money.poll.once()
+        await money.poll.sync_once()
     last = [ask for request in billing.requests for ask in request.asks][-1]
     assert 600 * 100_000 * 0.9 <= last.want_nanos <= 600 * 100_000 * 1.1 + WORST
 
@@ -118,7 +118,7 @@ async def test_what_is_held_and_not_charged_is_not_taken_for_spend(
     for _ in range(300):
         await spend(money, 0, worst=100 * CENT)
         clocks.pass_(1)
-        await money.poll.once()
+        await money.poll.sync_once()
     assert money.poll.granted_nanos() <= 400 * CENT
 
 
@@ -128,13 +128,13 @@ async def test_an_idle_budget_is_not_renewed_and_goes_back(
     await spend(money, 1_000)
     for _ in range(30):
         clocks.pass_(60)
-        await money.poll.once()
+        await money.poll.sync_once()
     assert money.poll.leases == {}
     assert list(money.lease_manager.all_balances()) == []
     assert billing.closed == set(billing.books.leases)
     assert len(billing.books.leases) <= 3
     asked = len(billing.requests)
-    await money.poll.once()
+    await money.poll.sync_once()
     assert len(billing.requests) == asked
 
 
@@ -145,7 +145,7 @@ async def test_towards_the_end_of_the_money_only_who_waits_is_asked_for(
     for _ in range(15):
         await spend(money, WORST)
         clocks.pass_(0.5)
-        await money.poll.once()
+        await money.poll.sync_once()
     assert len(billing.books.leases) <= 20
     assert all(lease.granted.granted_nanos >= WORST for lease in billing.books.leases.values())
 
@@ -160,8 +160,8 @@ async def test_a_recalled_lease_admits_nothing_more_and_is_closed_after_its_last
     for keep, closed in ((200, False), (30, False), (30, True)):
         await asyncio.sleep(0)
         money.poll._polled_at = float("-inf")
-        await money.poll.once()
-        await money.poll.once()
+        await money.poll.sync_once()
+        await money.poll.sync_once()
         back = billing.returns[-1]
         assert (back.lease_id, back.keep_nanos, back.closed) == (lease.lease_id, keep, closed)
         if keep == 200:
@@ -184,8 +184,8 @@ async def test_a_lease_that_only_a_dead_life_knew_of_is_closed_when_it_is_recall
 
     billing.lease = lease_and_recall
     money.poll._polled_at = float("-inf")
-    await money.poll.once()
-    await money.poll.once()
+    await money.poll.sync_once()
+    await money.poll.sync_once()
     assert [(back.lease_id, back.keep_nanos, back.closed) for back in billing.returns] == [
         ("forgotten", 0, True)
     ]
@@ -197,7 +197,7 @@ async def test_ten_thousand_leases_of_a_previous_life_go_back_in_one_poll(
     await leave_leases(tmp_path / "old", 10_000)
     async with open_money(tmp_path / "old", billing, clocks, polls=False) as money:
         assert len(money.poll.leases) == 10_000
-        await money.poll.once()
+        await money.poll.sync_once()
         assert [len(request.returns) for request in billing.requests] == [10_000]
         assert all(back.closed for back in billing.returns)
         assert money.poll.leases == {}
@@ -224,13 +224,13 @@ async def test_what_was_answered_is_taken_though_the_rest_was_not(
     billing.limits |= {f"balance:org_{number}": 100 * CENT for number in range(5)}
     journal = Journal(tmp_path / "old" / "journal.sqlite3")
     for number in range(10):
-        journal.note_lease(f"lease_{number}", BALANCE, CENT)
+        journal.record_lease(f"lease_{number}", BALANCE, CENT)
     await journal.close()
     async with open_money(tmp_path / "old", billing, clocks, polls=False) as money:
         tries = [asyncio.create_task(money.hold(9, f"balance:org_{n}")) for n in range(5)]
         for _ in range(40):
             await asyncio.sleep(0)
-            await money.poll.once()
+            await money.poll.sync_once()
             clocks.pass_(0.05)
         assert all(one.done() for one in tries)
         pages = [len(one.returns) for one in billing.requests if one.returns]
@@ -252,13 +252,13 @@ async def test_a_call_that_is_not_answered_in_time_is_made_smaller(
     billing.lease = too_slow_for_many
     journal = Journal(tmp_path / "old" / "journal.sqlite3")
     for number in range(10_000):
-        journal.note_lease(f"lease_{number}", BALANCE, CENT)
+        journal.record_lease(f"lease_{number}", BALANCE, CENT)
     await journal.close()
     async with open_money(tmp_path / "old", billing, clocks, polls=False) as money:
         for _ in range(10):
             clocks.pass_(0.5)
             try:
-                await money.poll.once()
+                await money.poll.sync_once()
             except BillingUnreachable:
                 continue
         assert money.poll.leases == {}
@@ -269,12 +269,12 @@ async def test_the_leases_of_a_journal_of_an_older_version_are_not_sent_for_ever
 ) -> None:
     billing.returns_max = 0
     journal = Journal(tmp_path / "old" / "journal.sqlite3")
-    journal.note_lease("0199aaaa-0000-7000-8000-000000000000", "org_a", CENT)
+    journal.record_lease("0199aaaa-0000-7000-8000-000000000000", "org_a", CENT)
     await journal.close()
     async with open_money(tmp_path / "old", billing, clocks, polls=False) as money:
         for _ in range(3_600):
             clocks.pass_(0.5)
-            await money.poll.once()
+            await money.poll.sync_once()
     assert len(billing.returns) <= 40
 
 
@@ -285,11 +285,11 @@ async def test_closing_returns_what_an_ask_still_open_brings_and_asks_for_nothin
     waiting = asyncio.create_task(money.hold(100))
     await asyncio.sleep(0)
     with pytest.raises(BillingUnreachable):
-        await money.poll.once()
+        await money.poll.sync_once()
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     money.is_down = False
-    await money.poll.give_all_back()
+    await money.poll.return_all()
     assert [len(request.asks) for request in billing.requests] == [1, 0]
     assert [back.closed for back in billing.returns] == [True]
     assert money.poll.leases == {}

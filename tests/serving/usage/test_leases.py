@@ -10,8 +10,8 @@ from serving.contract.budget import LIFETIME_STARTS_AT
 from serving.usage.clock import ClockReading
 from serving.usage.lease import Lease, Outbox
 from serving.usage.lease_balance import LeaseBalance
+from serving.usage.lease_refill import SpendForecast
 from serving.usage.leases import BudgetReservation
-from serving.usage.spend_forecast import SpendForecast
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -25,7 +25,7 @@ def balance_of(
 
 
 def hold_of(balance: LeaseBalance, nanos: int) -> BudgetReservation:
-    parts = balance.try_hold(nanos, 1.0)
+    parts = balance.try_reserve(nanos, 1.0)
     assert parts is not None
     return BudgetReservation(nanos, ((balance, parts),), lambda: 1.0)
 
@@ -89,7 +89,7 @@ class Spending(RuleBasedStateMachine):
     @rule(nanos=st.integers(0, 800))
     def hold(self, nanos: int) -> None:
         could = all(balance.spendable(self.now) >= nanos for balance in self.balances)
-        taken = [(balance, balance.try_hold(nanos, self.now)) for balance in self.balances]
+        taken = [(balance, balance.try_reserve(nanos, self.now)) for balance in self.balances]
         for balance, parts in taken:
             if parts is not None and not could:
                 balance.release(parts)
@@ -116,7 +116,7 @@ class Spending(RuleBasedStateMachine):
     def wait(self, seconds: int) -> None:
         self.now += seconds
         for balance in self.balances:
-            balance.look(ClockReading(self.now, NOW))
+            balance.next_ask(ClockReading(self.now, NOW))
 
     @rule(at=st.integers(0, 100), lost=st.booleans())
     def recall_or_lose(self, at: int, lost: bool) -> None:

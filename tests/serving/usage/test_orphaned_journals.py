@@ -23,7 +23,7 @@ from serving.usage.orphaned_journals import (
     NotShipped,
     OrphanedJournals,
     Unshipped,
-    leave_credential,
+    save_credential,
     ship_folder,
     unshipped,
 )
@@ -47,8 +47,8 @@ async def control(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeControl]
 async def die(folder: Path, count: int = 5) -> tuple[str, set[str]]:
     """Leave what a killed gateway leaves: done rows, an open one, a lease; return whose, which."""
     journal = Journal(folder / JOURNAL)
-    journal.note_lease("lease_1", "balance:org_a", 1_000)
-    await journal.note_claim(CLAIM.event_id, CLAIM.organization_id)
+    journal.record_lease("lease_1", "balance:org_a", 1_000)
+    await journal.record_claim(CLAIM.event_id, CLAIM.organization_id)
     events = [event(charged=1) for _ in range(count)]
     lost = make_event(metered(), outcome="gateway_lost", replica_id="rep_1")
     journal.open(lost.event_id, lambda: lost)
@@ -82,7 +82,7 @@ async def test_what_a_dead_gateway_left_is_booked_in_its_name_and_its_leases_are
     assert (back.lease_id, back.keep_nanos, back.closed) == ("lease_1", 5, True)
     assert control.keys.early == {CLAIM.event_id}
     left = Journal(tmp_path / "dead" / JOURNAL)
-    assert (left.done_rows, left.left_leases, left.left_claims) == (0, [], [])
+    assert (left.unacknowledged_count, left.recovered_leases, left.recovered_claims) == (0, [], [])
     await left.close()
 
 
@@ -91,8 +91,8 @@ async def test_what_a_dead_gateway_left_is_told_by_the_credential_that_it_left(
 ) -> None:
     await die(tmp_path / "dead")
     await die(tmp_path / "of before")
-    leave_credential(tmp_path / "dead", CREDENTIAL)
-    leave_credential(tmp_path / "dead", "gateway.dead.2.mac")
+    save_credential(tmp_path / "dead", CREDENTIAL)
+    save_credential(tmp_path / "dead", "gateway.dead.2.mac")
     assert (tmp_path / "dead" / orphaned_journals.CREDENTIAL_FILE).stat().st_mode & 0o777 == 0o600
     shown: set[tuple[str, str]] = set()
     post = ControlApi.post
@@ -113,11 +113,11 @@ async def test_what_a_restored_database_lost_is_sent_again_by_the_heirs_too(
     control: FakeControl, tmp_path: Path
 ) -> None:
     journal = Journal(tmp_path / "dead" / JOURNAL)
-    journal.note_lineage("before")
+    journal.record_lineage("before")
     acknowledged = [event() for _ in range(3)]
     for one in acknowledged:
         await journal.commit(one)
-        await journal.keep(await journal.next_done(10), "before")
+        await journal.archive(await journal.next_finished(10), "before")
     await journal.close()
     await ship(control, tmp_path)
     assert set(control.billing.events) == {one.event_id for one in acknowledged}
@@ -150,7 +150,7 @@ async def test_while_billing_is_away_its_own_gateway_may_come_back(
                 journal = Journal(tmp_path / "dead" / JOURNAL, busy_seconds=0.0)
                 break
             await asyncio.sleep(0)
-    assert journal.done_rows == 6
+    assert journal.unacknowledged_count == 6
     await journal.close()
     control.billing.is_down = False
     await shipping
@@ -175,7 +175,7 @@ async def test_an_operator_ships_the_folder_of_a_lost_gateway_from_anywhere(
     control: FakeControl, tmp_path: Path
 ) -> None:
     _, ids = await die(tmp_path / "lost")
-    leave_credential(tmp_path / "lost", CREDENTIAL)
+    save_credential(tmp_path / "lost", CREDENTIAL)
     shutil.copytree(tmp_path / "lost", tmp_path / "copy")
     assert unshipped(tmp_path / "copy") == Unshipped(events=6, leases=1)
     assert await ship_folder(tmp_path / "copy", gone(control)) == Unshipped(events=6, leases=1)

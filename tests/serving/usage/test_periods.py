@@ -40,7 +40,7 @@ async def fetched(money: Money, nanos: int, at: datetime | None = None) -> Budge
     waiting = asyncio.create_task(money.hold(nanos, BALANCE, LIMIT, at=at))
     for _ in range(5):
         await asyncio.sleep(0)
-        await money.poll.once()
+        await money.poll.sync_once()
     return await waiting
 
 
@@ -65,7 +65,7 @@ async def test_leases_of_the_next_period_are_here_before_it_begins(
     for _ in range(1_230):
         clocks.pass_(1)
         (await at_once(money, 1_000)).void()
-        await money.poll.once()
+        await money.poll.sync_once()
     assert clocks.wall > DECEMBER
     asks = [ask for request in billing.requests for ask in request.asks]
     [ahead] = [ask for ask in asks if ask.at == DECEMBER]
@@ -140,9 +140,9 @@ async def test_a_lease_of_another_period_than_was_asked_for_is_given_back(
     waiting = asyncio.create_task(money.hold(1_000, LIMIT, at=NOVEMBER - MOMENT))
     await asyncio.sleep(0)
     [balance] = money.lease_manager.balances_of(LIMIT)
-    balance.ends_at = None
-    await money.poll.once()
-    await money.poll.once()
+    balance.refill.ends_at = None
+    await money.poll.sync_once()
+    await money.poll.sync_once()
     assert [back.closed for back in billing.returns] == [True]
     waiting.cancel()
     with pytest.raises((asyncio.CancelledError, ReservationUnavailable)):

@@ -61,7 +61,7 @@ async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
 
 
 def make_shipper(journal: Journal, send, on_acknowledged=lambda charges: None) -> UsageShipper:
-    lineage = DatabaseIdentityCheck(journal.lineage, journal.note_lineage)
+    lineage = DatabaseIdentityCheck(journal.lineage, journal.record_lineage)
     return UsageShipper(journal, send, on_acknowledged, lineage)
 
 
@@ -78,11 +78,11 @@ async def test_rows_stay_until_acknowledged_through_outages_and_lost_answers(
     for _ in range(2):
         with pytest.raises(ShipmentFailed):
             await shipper.ship_all()
-        assert journal.done_rows == 20
+        assert journal.unacknowledged_count == 20
     await shipper.ship_all()
     assert set(receiver.seen) == {one.event_id for one in sent}
     assert len(acknowledged) == 20
-    assert journal.done_rows == 0
+    assert journal.unacknowledged_count == 0
     assert shipper.counts.duplicates == 20
 
 
@@ -92,7 +92,7 @@ async def test_a_batch_that_is_refused_as_too_big_is_halved(journal: Journal) ->
     shipper = make_shipper(journal, receiver, lambda charges: None)
     await asyncio.gather(*(journal.commit(event()) for _ in range(100)))
     shipper._limit = 100
-    while journal.done_rows:
+    while journal.unacknowledged_count:
         try:
             await shipper.ship_all()
         except ShipmentFailed:
@@ -112,7 +112,7 @@ async def test_shipping_ends_though_requests_go_on_ending(journal: Journal) -> N
     await journal.commit(event())
     await asyncio.wait_for(shipper.ship_all(), timeout=60)
     assert receiver.sizes == [1]
-    assert journal.done_rows == 1
+    assert journal.unacknowledged_count == 1
 
 
 async def test_a_restored_database_gets_again_what_it_lost(journal: Journal) -> None:
@@ -150,9 +150,9 @@ async def test_only_what_another_database_has_acknowledged_is_marked_as_resent(
     await journal.commit(event())
     await shipper.ship_all()
     receiver.lineage = "restored"
-    shipper._lineage.hear("restored")
+    shipper._lineage.observe("restored")
     await journal.commit(event())
-    await shipper.ship_the_rest()
+    await shipper.ship_remaining()
     assert marks == [
         (1, False, False, ""),
         (0, True, True, "lineage_1"),
@@ -169,7 +169,7 @@ async def test_the_next_life_goes_on_sending_again(tmp_path: Path) -> None:
     await asyncio.gather(*(journal.commit(event()) for _ in range(10)))
     await shipper.ship_all()
     receiver.seen, receiver.lineage = {}, "restored"
-    shipper._lineage.hear("restored")
+    shipper._lineage.observe("restored")
     await journal.close()
     second = Journal(tmp_path / "j")
     await make_shipper(second, receiver).ship_all()
@@ -182,7 +182,7 @@ async def test_what_is_sent_again_is_acknowledged_to_no_lease(journal: Journal) 
     shipper = make_shipper(journal, receiver, acknowledged.extend)
     await journal.commit(event(charged=5))
     await shipper.ship_all()
-    shipper._lineage.hear("restored")
+    shipper._lineage.observe("restored")
     await shipper.ship_all()
     assert receiver.sizes == [1, 1]
     assert len(acknowledged) == 1
@@ -195,7 +195,7 @@ async def test_many_small_batches_are_sent_again_in_few(journal: Journal) -> Non
         await journal.commit(event())
         await shipper.ship_all()
     receiver.limit = 20
-    shipper._lineage.hear("restored")
+    shipper._lineage.observe("restored")
     shipper._limit = 20
     receiver.sizes.clear()
     await shipper.ship_all()
@@ -211,7 +211,7 @@ async def test_a_clock_that_is_ahead_keeps_its_events_until_it_is_right(journal:
         shipper._wall = lambda: datetime.now(UTC) + timedelta(minutes=6)
         with pytest.raises(ShipmentFailed, match="clock_ahead"):
             await shipper.ship_all()
-        assert (api.clock_ahead_count, journal.done_rows) == (1, 1)
+        assert (api.clock_ahead_count, journal.unacknowledged_count) == (1, 1)
         shipper._wall = lambda: datetime.now(UTC)
         await shipper.ship_all()
         assert len(control.billing.events) == 1

@@ -159,7 +159,7 @@ def test_idle_money_moves_to_the_gateway_that_needs_it_and_all_goes_back(tmp_pat
         async with two_gateways(tmp_path) as (one, two):
             for gateway in (one, two, one, two):
                 (await gateway.hold(3 * WORST, budget)).void()
-            await asyncio.gather(one.poll.give_all_back(), two.poll.give_all_back())
+            await asyncio.gather(one.poll.return_all(), two.poll.return_all())
             assert (one.poll.leases, two.poll.leases) == ({}, {})
             assert one.lineage.known == two.lineage.known != ""
 

@@ -87,11 +87,11 @@ LIMITED = (
 """What headers tell of, and which limits that is."""
 
 
-def limit_headers(standings: Sequence[LimitStatus], now: datetime) -> Headers:
+def limit_headers(statuses: Sequence[LimitStatus], now: datetime) -> Headers:
     """Return how rate limits stand at a moment: of each kind that of which the least is left."""
     headers: list[tuple[bytes, bytes]] = []
     for name, measures in LIMITED:
-        found = [one for one in standings if one.check.measure in measures]
+        found = [one for one in statuses if one.check.measure in measures]
         if found:
             tightest = min(found, key=lambda one: one.remaining)
             resets_at = now + timedelta(seconds=tightest.reset_seconds)
@@ -137,9 +137,9 @@ class AnthropicEnvelope:
         """Return an error as the answer."""
         return error_reply(error, request_id)
 
-    def limit_headers(self, standings: Sequence[LimitStatus], now: datetime) -> Headers:
+    def limit_headers(self, statuses: Sequence[LimitStatus], now: datetime) -> Headers:
         """Return how the caller's rate limits stand."""
-        return limit_headers(standings, now)
+        return limit_headers(statuses, now)
 
     def model_list(self, offers: Sequence[tuple[str, ModelRecord]]) -> bytes:
         """Return the models that may be called, on one page: those of one organization are few."""

@@ -278,9 +278,9 @@ class MessagesBase(AnthropicEnvelope):
             inference, engine_request=continued(engine_request) if goes_on else engine_request
         )
 
-    def refusal(self, refused: RequestRejected, inference: InferenceRequest) -> ApiError:
+    def rejection(self, rejected: RequestRejected, inference: InferenceRequest) -> ApiError:
         """Return what is told of a request that the engine refuses."""
-        return _reworded(self._chat.refusal(refused, inference))
+        return _reworded(self._chat.rejection(rejected, inference))
 
 
 def _reworded(error: ApiError) -> ApiError:
@@ -302,7 +302,7 @@ class MessagesDialect(MessagesBase):
         """Check the body against its model and return the request that it is. Raises BadRequest."""
         return replace(super().inference(request, body_bytes=body_bytes, model=model), dialect=self)
 
-    def rendering(self, inference: InferenceRequest, request_id: str) -> Renderer:
+    def renderer(self, inference: InferenceRequest, request_id: str) -> Renderer:
         """Return how the answer is told."""
         return (MessageStreamRenderer if inference.engine_request.is_streamed else MessageRenderer)(
             inference, request_id

@@ -13,7 +13,7 @@ from serving.gateway.dialects.accumulate import (
     ContentBlock,
     ContentBlockSplitter,
     Kind,
-    passages_of,
+    content_blocks_of,
 )
 from serving.gateway.dialects.anthropic.envelope import error_event
 from serving.gateway.dialects.base import InferenceRequest
@@ -151,7 +151,7 @@ class MessageRenderer:
         message = MessageObject(
             id=self._id,
             model=self._model_name,
-            content=[block_of(passage) for passage in passages_of(choice)],
+            content=[block_of(passage) for passage in content_blocks_of(choice)],
             stop_reason=reason,
             stop_sequence=sequence,
             usage=usage_of(tokens),
@@ -222,7 +222,7 @@ class MessageStreamRenderer:
     def finish(self, tokens: TokenUsage) -> bytes:
         """Return the last events. Raises InvalidEngineResponse when there was no ending."""
         told = self._opening(None)
-        told += [self._tell(step) for step in self._passages.end()]
+        told += [self._tell(step) for step in self._passages.finish()]
         passages = self._passages
         calls = any(passage.kind == "call" for passage in passages.closed)
         reason, sequence = stop_of(passages.finish_reason, passages.stop_reason, calls=calls)
@@ -249,24 +249,24 @@ class MessageStreamRenderer:
         return [_event("message_start", MessageStart(message)), PING]
 
     def _tell(self, step: BlockEvent) -> bytes:
-        if step.does == "go_on":
+        if step.action == "go_on":
             return self._head + _encode(step.text) + b"}}\n\n"
-        if step.does == "open":
-            return self._open(step.passage)
+        if step.action == "open":
+            return self._open(step.block)
         kind = "content_block_stop"
         return b'event: %b\ndata: {"type":"%b","index":%d}\n\n' % (
             kind.encode(),
             kind.encode(),
-            step.passage.place,
+            step.block.index,
         )
 
     def _open(self, passage: ContentBlock) -> bytes:
         kind, name = DELTAS[passage.kind]
         self._head = (
             f'event: content_block_delta\ndata: {{"type":"content_block_delta",'
-            f'"index":{passage.place},"delta":{{"type":"{kind}","{name}":'
+            f'"index":{passage.index},"delta":{{"type":"{kind}","{name}":'
         ).encode()
-        return _event("content_block_start", ContentBlockStart(passage.place, _empty(passage)))
+        return _event("content_block_start", ContentBlockStart(passage.index, _empty(passage)))
 
 
 def _empty(passage: ContentBlock) -> Block:

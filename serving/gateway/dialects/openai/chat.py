@@ -98,22 +98,22 @@ class TextGenerationDialect(envelope.OpenAIEnvelope, ABC, Generic[Request]):
             echo=tier,
         )
 
-    def rendering(self, inference: InferenceRequest, request_id: str) -> Renderer:
+    def renderer(self, inference: InferenceRequest, request_id: str) -> Renderer:
         """Return how the answer is told."""
         id_ = self.id_prefix + request_id
         if inference.engine_request.is_streamed:
             return ChunkStreamRenderer(inference, id_, self.chunk_object)
         return CompletionRenderer(inference, id_, self.whole_object)
 
-    def refusal(self, refused: RequestRejected, inference: InferenceRequest) -> ApiError:
+    def rejection(self, rejected: RequestRejected, inference: InferenceRequest) -> ApiError:
         """Return what is told of a request that the engine refuses."""
-        if isinstance(refused, ControlToken):
-            return validation.control_token(refused)
-        if refused.reason != "context":
-            return validation.refused(refused.reason)
+        if isinstance(rejected, ControlToken):
+            return validation.control_token(rejected)
+        if rejected.reason != "context":
+            return validation.refused(rejected.reason)
         return ContextExceeded(
             inference.model.context_tokens,
-            prompt=refused.prompt,
+            prompt=rejected.prompt,
             requested_output_tokens=inference.requested_output_tokens,
             param=self.prompt_field,
         )

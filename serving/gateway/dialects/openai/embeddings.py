@@ -103,16 +103,16 @@ class EmbeddingsDialect(envelope.OpenAIEnvelope):
             echo=encoding,
         )
 
-    def rendering(self, inference: InferenceRequest, request_id: str) -> Renderer:
+    def renderer(self, inference: InferenceRequest, request_id: str) -> Renderer:
         """Return how the answer is told."""
         return EmbeddingsRenderer(inference)
 
-    def refusal(self, refused: RequestRejected, inference: InferenceRequest) -> ApiError:
+    def rejection(self, rejected: RequestRejected, inference: InferenceRequest) -> ApiError:
         """Return what is told of a request that the engine refuses."""
-        if refused.reason == "context":
-            return _too_long(inference.model, "an input", refused.prompt)
+        if rejected.reason == "context":
+            return _too_long(inference.model, "an input", rejected.prompt)
         # Whatever its words remind of, there are no tools, formats or messages here.
-        return validation.refused("dimensions" if refused.reason == "dimensions" else "other")
+        return validation.refused("dimensions" if rejected.reason == "dimensions" else "other")
 
 
 def _count_inputs(given: Input, model: ModelRecord, encoding: Encoding) -> int:

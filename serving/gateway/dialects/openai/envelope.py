@@ -114,9 +114,9 @@ class OpenAIEnvelope:
         """Return an error as the answer."""
         return error_reply(error)
 
-    def limit_headers(self, standings: Sequence[LimitStatus], now: datetime) -> Headers:
+    def limit_headers(self, statuses: Sequence[LimitStatus], now: datetime) -> Headers:
         """Return how the caller's rate limits stand."""
-        return limit_headers(standings)
+        return limit_headers(statuses)
 
     def model_list(self, offers: Sequence[tuple[str, ModelRecord]]) -> bytes:
         """Return the models that may be called."""
@@ -136,12 +136,12 @@ def error_event(error: ApiError) -> bytes:
     return b"data: " + error_body(error) + b"\n\n"
 
 
-def limit_headers(standings: Sequence[LimitStatus]) -> Headers:
+def limit_headers(statuses: Sequence[LimitStatus]) -> Headers:
     """Return how rate limits stand: of those on requests and of those on tokens that of which the
     least is left."""
     headers: list[tuple[bytes, bytes]] = []
     for name, measures in LIMITED:
-        found = [one for one in standings if one.check.measure in measures]
+        found = [one for one in statuses if one.check.measure in measures]
         if found:
             tightest = min(found, key=lambda one: one.remaining)
             headers += (

@@ -251,12 +251,12 @@ class ResponsesDialect(envelope.OpenAIEnvelope):
             inference, dialect=self, engine_request=engine_request, echo=asked_of(request, tools)
         )
 
-    def rendering(self, inference: InferenceRequest, request_id: str) -> Renderer:
+    def renderer(self, inference: InferenceRequest, request_id: str) -> Renderer:
         """Return how the answer is told."""
         return (
             ResponseStreamRenderer if inference.engine_request.is_streamed else ResponseRenderer
         )(inference, request_id)
 
-    def refusal(self, refused: RequestRejected, inference: InferenceRequest) -> ApiError:
+    def rejection(self, rejected: RequestRejected, inference: InferenceRequest) -> ApiError:
         """Return what is told of a request that the engine refuses."""
-        return renamed(self._chat.refusal(refused, inference), NAMES)
+        return renamed(self._chat.rejection(rejected, inference), NAMES)

@@ -15,7 +15,7 @@ from serving.gateway.dialects.accumulate import (
     BlockEvent,
     ContentBlock,
     ContentBlockSplitter,
-    passages_of,
+    content_blocks_of,
 )
 from serving.gateway.dialects.base import InferenceRequest
 from serving.gateway.dialects.openai import envelope
@@ -218,7 +218,7 @@ class Items:
         prefix = {"reasoning": "rs", "call": "fc"}.get(passage.kind, "msg")
         if self.is_custom(passage):
             prefix = "ctc"
-        return f"{prefix}_{self._request_id}_{passage.place}"
+        return f"{prefix}_{self._request_id}_{passage.index}"
 
     def called(self, passage: ContentBlock) -> CalledTool:
         """Return how the client calls the tool of a call."""
@@ -280,7 +280,7 @@ class ResponseRenderer:
     def finish(self, tokens: TokenUsage) -> bytes:
         """Return the client's body. Raises InvalidEngineResponse when there is no ending."""
         choice = self._assembly.chat()[0]
-        items = self._items.items_of(passages_of(choice), choice.finish_reason)
+        items = self._items.items_of(content_blocks_of(choice), choice.finish_reason)
         response = msgspec.structs.replace(self._begun, created_at=self._assembly.created)
         return _encode(ended(response, items, choice.finish_reason, tokens))
 
@@ -368,7 +368,7 @@ class ResponseStreamRenderer:
     def finish(self, tokens: TokenUsage) -> bytes:
         """Return the last events. Raises InvalidEngineResponse when there was no ending."""
         told = [] if self._number else self._opening()
-        told += [self._tell(step) for step in self._passages.end()]
+        told += [self._tell(step) for step in self._passages.finish()]
         reason = self._passages.finish_reason
         items = self._items.items_of(self._passages.closed, reason)
         last = ended(self._response, items, reason, tokens)
@@ -388,9 +388,9 @@ class ResponseStreamRenderer:
         return [created, self._of_response("response.in_progress", self._response)]
 
     def _tell(self, step: BlockEvent) -> bytes:
-        if step.does == "go_on":
-            return b"" if self._items.is_custom(step.passage) else self._delta(step)
-        return self._open(step.passage) if step.does == "open" else self._close(step.passage)
+        if step.action == "go_on":
+            return b"" if self._items.is_custom(step.block) else self._delta(step)
+        return self._open(step.block) if step.action == "open" else self._close(step.block)
 
     def _open(self, passage: ContentBlock) -> bytes:
         self._set_frame(passage)
@@ -424,12 +424,12 @@ class ResponseStreamRenderer:
         part = "" if is_call else '"content_index":0,'
         self._head = (
             f'event: {kind}\ndata: {{"type":"{kind}","item_id":"{item_id}",'
-            f'"output_index":{passage.place},{part}"delta":'
+            f'"output_index":{passage.index},{part}"delta":'
         ).encode()
 
     def _delta(self, step: BlockEvent) -> bytes:
         logprobs = b""
-        if step.passage.kind == "content":
+        if step.block.kind == "content":
             logprobs = b',"logprobs":' + (_encode(step.logprobs) if step.logprobs else b"[]")
         number = b',"sequence_number":%d}\n\n' % self._next()
         return self._head + _encode(step.text) + logprobs + number
@@ -439,7 +439,7 @@ class ResponseStreamRenderer:
             "type": f"response.{of}.done",
             "sequence_number": self._next(),
             "item_id": self._items.id_of(passage),
-            "output_index": passage.place,
+            "output_index": passage.index,
             name: passage.text,
         }
         if passage.kind == "call":
@@ -453,7 +453,7 @@ class ResponseStreamRenderer:
     def _custom_input(self, passage: ContentBlock) -> bytes:
         """Tell the text of a custom tool, in one: it is known once its arguments can be read."""
         text = input_of(passage.text)
-        item_id, place = self._items.id_of(passage), passage.place
+        item_id, place = self._items.id_of(passage), passage.index
         kind = "response.custom_tool_call_input"
         delta = OfInput(f"{kind}.delta", self._next(), item_id, place, delta=text)
         return self._event(delta) + self._event(
@@ -464,11 +464,11 @@ class ResponseStreamRenderer:
         return self._event(ResponseEvent(kind, self._next(), response))
 
     def _of_item(self, kind: str, passage: ContentBlock, item: Item) -> bytes:
-        return self._event(OutputItemEvent(kind, self._next(), passage.place, item))
+        return self._event(OutputItemEvent(kind, self._next(), passage.index, item))
 
     def _of_part(self, kind: str, passage: ContentBlock, part: Part) -> bytes:
         item_id = self._items.id_of(passage)
-        return self._event(ContentPartEvent(kind, self._next(), item_id, passage.place, part))
+        return self._event(ContentPartEvent(kind, self._next(), item_id, passage.index, part))
 
     def _event(
         self,

@@ -28,7 +28,7 @@ from serving.gateway.dialects.openai.responses_tools import (
     Tool,
     Tools,
 )
-from serving.gateway.dialects.validation import StrictDecoder, invalid, placed
+from serving.gateway.dialects.validation import StrictDecoder, invalid, with_path
 from serving.gateway.errors import BadRequest, Headers
 
 ITEMS_MAX = 4_096
@@ -182,7 +182,7 @@ def _read_item(raw: msgspec.Raw, place: str) -> Any:
     try:
         return decode(raw)
     except BadRequest as error:
-        raise placed(error, place) from None
+        raise with_path(error, place) from None
 
 
 Includable = Literal["reasoning.encrypted_content", "message.output_text.logprobs"]

@@ -20,7 +20,7 @@ from serving.gateway.dialects.openai.chat_request import (
     Hint,
     StrictStruct,
 )
-from serving.gateway.dialects.validation import StrictDecoder, invalid, placed
+from serving.gateway.dialects.validation import StrictDecoder, invalid, with_path
 from serving.gateway.errors import BadRequest, Headers
 
 OMITTED_HEADER = b"x-penstock-omitted-tools"
@@ -147,7 +147,7 @@ def read_tools(raw: Sequence[msgspec.Raw]) -> Tools:
         try:
             tool: Any = _decoders[kind](one)
         except BadRequest as error:
-            raise placed(error, place) from None
+            raise with_path(error, place) from None
         tools.told.append(tool)
         tools.offered.extend(_offered(tool, place))
     _check(tools.offered)
