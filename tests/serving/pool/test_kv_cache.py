@@ -473,7 +473,7 @@ class Waits:
                 await asyncio.sleep(seconds)
                 self.served[request.organization_id] += 1
         except PoolOverloaded as error:
-            self.refused[request.organization_id, error.cause] += 1
+            self.refused[request.organization_id, error.reason] += 1
 
 
 async def a_flood_of_long_prompts(tier: Tier) -> Waits:
