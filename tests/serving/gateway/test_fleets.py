@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.fixtures.uvicorn_ticks import quick_ticks
 
 from serving.contract.grammar import GrammarVerdict
 from serving.engine.simulated.server import SimulatedConnection, SimulatedServer
