@@ -134,6 +134,7 @@ class HttpConnection(asyncio.Protocol):
         self._is_parting = False
         self._timer: asyncio.TimerHandle | None = None
         """Until the connection closes, unless a head ends first."""
+        self._idle_since = self._loop.time()
         self._is_head_timed = False
         """Whether the timer is that of a head which has begun."""
         self._url = b""
@@ -162,7 +163,7 @@ class HttpConnection(asyncio.Protocol):
             self._preamble = b""
             self._set_timer(PROXY_HEADER_SECONDS, transport.abort)
         else:
-            self._set_timer(KEEPALIVE_SECONDS, transport.close)
+            self._set_timer(KEEPALIVE_SECONDS, self._check_idle)
 
     def _enter(self) -> bool:
         """Be counted by the client's address; False, and closed, where there is no room."""
@@ -175,7 +176,8 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timer, and tell who works for a client that left."""
-        self._stop_timer()
+        if self._timer is not None:
+            self._timer.cancel()
         self._server.connections.discard(self)
         self._server.ended.set()
         if self._is_counted:
@@ -223,7 +225,7 @@ class HttpConnection(asyncio.Protocol):
             self._preamble = data
             return b""
         self._preamble = None
-        self._set_timer(KEEPALIVE_SECONDS, self.transport.close)
+        self._set_timer(KEEPALIVE_SECONDS, self._check_idle)
         if header.client is not None:
             self._lines.leave(self, self._address)
             self.peer = header.client[0]
@@ -255,7 +257,9 @@ class HttpConnection(asyncio.Protocol):
                     break
                 self._parser = self._parser_behind_head()
         except httptools.HttpParserError as error:
-            self._refuse(_reason(error))
+            ours = error.__context__  # where a callback found what is wrong
+            invalid = BadRequest("Your request is not valid HTTP.")
+            self._refuse(ours if isinstance(ours, ApiError) else invalid)
             return
         self._around_bytes += len(piece) - self._piece_body_bytes
         most = AROUND_BYTES_MAX + self._body_bytes if self._has_head else HEAD_BYTES_MAX
@@ -320,7 +324,9 @@ class HttpConnection(asyncio.Protocol):
         if self._is_muted:
             return
         self._has_head = True
-        self._stop_timer()
+        if self._is_head_timed:
+            self._is_head_timed = False
+            self._set_timer(KEEPALIVE_SECONDS, self._check_idle)
         if self.exchange is not None and not self.exchange.is_complete:
             self._hear_no_more()
             return
@@ -390,8 +396,7 @@ class HttpConnection(asyncio.Protocol):
             if self.is_read_paused:
                 self.resume_reading()
             self._lines.note_idle(self, self._address)
-            self._is_head_timed = False
-            self._set_timer(KEEPALIVE_SECONDS, self.transport.close)
+            self._idle_since = self._loop.time()
         if self.transport.get_write_buffer_size():
             self._watch_tail(unsent_bytes(self.transport))
 
@@ -459,17 +464,19 @@ class HttpConnection(asyncio.Protocol):
         elif not is_answering:
             self._watch_tail(left_bytes)
 
+    def _check_idle(self) -> None:
+        """Close where nothing was asked for long; a timer for each request would cost more."""
+        is_answering = self.exchange is not None and not self.exchange.is_complete
+        left = self._idle_since + KEEPALIVE_SECONDS - self._loop.time()
+        if is_answering or left > 0:
+            self._set_timer(KEEPALIVE_SECONDS if is_answering else left, self._check_idle)
+        else:
+            self.transport.close()
+
     def _set_timer(self, seconds: float, act: Callable[[], None]) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(seconds, act)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    # ---- Flow control
 
     def resume_reading(self) -> None:
         """Read on, where a body that nobody read had stopped it."""
@@ -491,9 +498,3 @@ class HttpConnection(asyncio.Protocol):
         """Wait until the client took what it was sent, or is gone."""
         if self.is_write_paused:
             await self._writable.wait()
-
-
-def _reason(error: httptools.HttpParserError) -> ApiError:
-    """Return what our own part of parsing found, or that it is no HTTP."""
-    found = error.__context__
-    return found if isinstance(found, ApiError) else BadRequest("Your request is not valid HTTP.")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.fixtures.uvicorn_ticks import quick_ticks
 
 from serving.contract.grammar import GrammarVerdict
 from serving.engine.simulated.server import SimulatedConnection, SimulatedServer
@@ -98,27 +97,26 @@ async def regions(tmp_path: Path) -> AsyncIterator[Regions]:
     fleets = {region: FakeControl() for region in REGIONS}
     engines = {region: Engine() for region in REGIONS}
     eu, us = fleets.values()
-    with quick_ticks():
-        async with control.serving(), eu.serving(), us.serving():
-            stack = Stack(control, tmp_path, tenant)
-            stack.fleet_urls = {region: fleet.url for region, fleet in fleets.items()}
-            catalog.publish(control, tenant, credit_nanos=10**12)
-            control.feed.publish("deployment", "dep_var_demo", None)
+    async with control.serving(), eu.serving(), us.serving():
+        stack = Stack(control, tmp_path, tenant)
+        stack.fleet_urls = {region: fleet.url for region, fleet in fleets.items()}
+        catalog.publish(control, tenant, credit_nanos=10**12)
+        control.feed.publish("deployment", "dep_var_demo", None)
+        for region in REGIONS:
+            record = catalog.deployment(fleet_id=region, region=region)
+            record = msgspec.structs.replace(record, deployment_id=f"dep_{region}")
+            control.feed.publish("deployment", record.deployment_id, record)
+            await engines[region].start()
+        await stack.start_gateway()
+        both = Regions(stack, fleets, engines)
+        try:
             for region in REGIONS:
-                record = catalog.deployment(fleet_id=region, region=region)
-                record = msgspec.structs.replace(record, deployment_id=f"dep_{region}")
-                control.feed.publish("deployment", record.deployment_id, record)
-                await engines[region].start()
-            await stack.start_gateway()
-            both = Regions(stack, fleets, engines)
-            try:
-                for region in REGIONS:
-                    await both.start_replica(region)
-                yield both
-            finally:
-                await stack.stop_gateway()
-                for engine in engines.values():
-                    await engine.stop()
+                await both.start_replica(region)
+            yield both
+        finally:
+            await stack.stop_gateway()
+            for engine in engines.values():
+                await engine.stop()
 
 
 @pytest.mark.parametrize("path", ROUTES)
