@@ -189,6 +189,7 @@ LABELS: "dict[str, StrOrPromise]" = {
     "ways": _("Methods"),
     "weight": _("Share of a busy pool"),
     "weights": _("Weights"),
+    "weights_digest": _("Digest of the weights"),
     "why": _("Reason"),
     "words": _("Message"),
 }
@@ -210,6 +211,7 @@ UNSET: "dict[str, StrOrPromise]" = {
     "redemptions_max": _("any number"),
     "service_tiers": ANY,
     "unusual_factor": OFF,
+    "weights_digest": _("unknown"),
     **dict.fromkeys(
         (
             "limit_nanos",

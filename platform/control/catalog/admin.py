@@ -124,7 +124,8 @@ class VariantAdmin(VariantAdminMixin):
     list_select_related = ("model",)
     list_filter = ("model", "precision")
     fields = (
-        "model", "precision", "parent", "weights", "engine_arguments", "capabilities",
+        "model", "precision", "parent", "weights", "weights_digest", "engine_arguments",
+        "capabilities",
         "context_tokens", "output_tokens_max", "vocabulary_size", "dimensions", "parameter_count",
         "size_bytes", "published_at", "quality",
     )  # fmt: skip
@@ -133,9 +134,10 @@ class VariantAdmin(VariantAdminMixin):
     actions_detail = ("publish",)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Keep the model, precision and parent of an existing variant."""
-        fixed = ("model", "precision", "parent") if obj else ()
-        return (*self.readonly_fields, *fixed)
+        """Keep the model, precision, parent and weights of an existing variant."""
+        fixed = ("model", "precision", "parent", "weights") if obj else ()
+        known = ("weights_digest",) if obj and obj.weights_digest else ()
+        return (*self.readonly_fields, *fixed, *known)
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> Variant:
         return services.create_variant(actor=actor, **values)
@@ -168,13 +170,13 @@ class VariantAdmin(VariantAdminMixin):
     @admin.display(description=_("Accuracy"))
     def accuracy(self, row: Variant) -> str:
         """Return the accuracy in the newest report."""
-        report = selectors.latest_report(row)
+        report = row.latest_report
         return _percent(report.accuracy if report else None)
 
     @admin.display(description=_("Quality report"))
     def quality(self, row: Variant) -> str:
         """Return the newest report, by skill."""
-        report = selectors.latest_report(row)
+        report = row.latest_report
         return gettext("No report yet.") if report is None else skills_table(report)
 
 
@@ -242,8 +244,8 @@ class QualityReportAdmin(ReadOnlyAdmin):
     )  # fmt: skip
     list_select_related = ("variant__model",)
     fields = (
-        "variant", "created_at", "share_right", "question_count", "by_skill", "perplexity", "size",
-        "tokens_per_second", "as_written",
+        "variant", "weights_digest", "created_at", "share_right", "question_count", "by_skill",
+        "perplexity", "size", "tokens_per_second", "as_written",
     )  # fmt: skip
     readonly_fields = ("share_right", "by_skill", "size", "as_written")
 

@@ -69,7 +69,8 @@ class AdminVariantSerializer(RowSerializer):
 
 
 class AdminVariantChangesSerializer(RowSerializer):
-    """Changes of a variant, whose model, precision and parent stay."""
+    """Changes of a variant, whose model, precision and parent stay. Its `weights` stay too: another
+    value is refused with `immutable`. A `weights_digest` can be set while it is empty."""
 
     class Meta:
         model = Variant
@@ -250,7 +251,8 @@ class PublishVariant(OperatorApiView):
 
 class AdminQualityReportSerializer(RowSerializer):
     """The result of an evaluation of a variant. `document` is the evaluation's own report, which
-    has `right`, `asked`, `share`, `low` and `high` at `accuracy.overall`."""
+    has `right`, `asked`, `share`, `low` and `high` at `accuracy.overall`. A `weights_digest` in it
+    must be the variant's."""
 
     variant_id = serializers.CharField(read_only=True)
     document = serializers.JSONField()
@@ -258,8 +260,8 @@ class AdminQualityReportSerializer(RowSerializer):
     class Meta:
         model = QualityReport
         fields = (
-            "id", "variant_id", "document", "question_count", "accuracy", "accuracy_low",
-            "accuracy_high", "created_at",
+            "id", "variant_id", "weights_digest", "document", "question_count", "accuracy",
+            "accuracy_low", "accuracy_high", "created_at",
         )  # fmt: skip
         read_only_fields = tuple(sorted({*fields} - {"document"}))
 

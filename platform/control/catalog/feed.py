@@ -55,5 +55,6 @@ def deployment_record(deployment: Deployment) -> FeedRecord:
         reserved_share=deployment.reserved_share,
         task=variant.model.task,  # type: ignore[arg-type]
         sleep_after_seconds=deployment.sleep_after_seconds,
+        weights_digest=variant.weights_digest or None,
     )
     return FeedRecord("deployment", deployment.id, record)

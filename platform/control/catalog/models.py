@@ -13,11 +13,20 @@ from control.catalog.fleet_status import FleetStatus
 from control.db.models import ID_MAX, new_id
 from control.organizations.models import Organization
 from serving.contract.replica import ISOLATING, State
+from serving.contract.weights import weights_source
 
 PUBLIC_ID_MAX = 100
 FAILURE_REASON_MAX = 500
 # The values that gateways accept (`serving.contract.units`).
 ID_FORM = RegexValidator(r"^[A-Za-z0-9_.:-]+\Z", "An id has letters, digits and _ . : - only.")
+DIGEST_FORM = RegexValidator(r"^[0-9a-f]{64}\Z", "A digest is 64 hexadecimal digits (SHA-256).")
+WEIGHTS_FLAGS = frozenset(
+    {
+        "--code-revision", "--config", "--hf-config-path", "--load-format", "--model", "--revision",
+        "--tokenizer-revision", "--trust-remote-code",
+    }
+)  # fmt: skip
+"""Arguments that would load other weights than the variant's, or run code that lies beside them."""
 COUNT_BOUNDS = [MaxValueValidator(10**9)]
 SECONDS_BOUNDS = [MinValueValidator(0.0), MaxValueValidator(10.0**7)]
 
@@ -36,6 +45,23 @@ def new_report_id() -> str:
 
 def new_deployment_id() -> str:
     return new_id("dep")
+
+
+def check_weights_source(weights: str) -> None:
+    """Raise ValidationError for weights that no fleet could load, with what to write instead."""
+    try:
+        weights_source(weights)
+    except ValueError as error:
+        raise ValidationError(str(error)) from error
+
+
+def check_engine_argument(argument: str) -> None:
+    """Raise ValidationError for an argument that belongs to the variant's weights."""
+    flag = argument.partition("=")[0].replace("_", "-")
+    if flag in WEIGHTS_FLAGS:
+        raise ValidationError(
+            f"{flag} is set by the platform: it decides which weights are loaded."
+        )
 
 
 class Task(models.TextChoices):
@@ -83,16 +109,44 @@ class Model(models.Model):
 class Variant(models.Model):
     """One set of weights in one precision. Customers may use it once it is published; a quantized
     one (with a `parent`) needs a quality report for that. `dimensions` is the length of the vectors
-    of a model for embeddings."""
+    of a model for embeddings.
+
+    Its weights never change. `weights_digest` identifies their content
+    (`serving.engine.weights.weights_digest`): declared by an operator or found by the first load,
+    empty until then, and fixed from then on.
+    """
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_variant_id)
     model = models.ForeignKey(Model, models.PROTECT, related_name="variants")
     precision = models.CharField(max_length=16, help_text=_("bf16, fp8, int8, int4, …"))
-    weights = models.CharField(max_length=200, help_text=_("A local folder or a Hugging Face ID."))
+    weights = models.CharField(
+        max_length=200,
+        validators=[check_weights_source],
+        help_text=_(
+            "A folder on the fleet's host, a Hugging Face ID with its commit (owner/name@commit),"
+            " an s3://, gs:// or az:// URL, or the model's name on an external server. It never"
+            " changes."
+        ),
+    )
+    weights_digest = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        validators=[DIGEST_FORM],
+        help_text=_(
+            "SHA-256 of the weights' files. Leave it empty to take that of the first load; after"
+            " that it never changes."
+        ),
+    )
     parent = models.ForeignKey(
         "self", models.PROTECT, null=True, blank=True, related_name="quantized"
     )
-    engine_arguments = ArrayField(models.CharField(max_length=200), default=list, blank=True)
+    engine_arguments = ArrayField(
+        models.CharField(max_length=200, validators=[check_engine_argument]),
+        default=list,
+        blank=True,
+    )
     capabilities = ArrayField(models.CharField(max_length=64), default=list, blank=True)
     context_tokens = models.PositiveIntegerField(validators=COUNT_BOUNDS)
     output_tokens_max = models.PositiveIntegerField(validators=COUNT_BOUNDS)
@@ -140,9 +194,15 @@ class Variant(models.Model):
         """Whether the model's own name means this variant."""
         return self.model.default_variant_id == self.id
 
+    @property
+    def latest_report(self) -> "QualityReport | None":
+        """The newest quality report of these weights; for lists, prefetch `quality_reports`."""
+        reports = self.quality_reports.all()
+        return next((one for one in reports if one.weights_digest == self.weights_digest), None)
+
 
 class QualityReport(models.Model):
-    """The result of an evaluation; the newest one of a variant counts.
+    """The result of an evaluation; of a variant, the newest one with its weights' digest counts.
 
     `document` is the report as the evaluation wrote it; the columns hold what lists and charts
     need; `skills` holds accuracy by skill with its 95 % interval.
@@ -150,6 +210,10 @@ class QualityReport(models.Model):
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_report_id)
     variant = models.ForeignKey(Variant, models.PROTECT, related_name="quality_reports")
+    weights_digest = models.CharField(
+        max_length=64, blank=True, default="", db_default="", validators=[DIGEST_FORM]
+    )
+    """The digest of the evaluated weights; empty while the variant has none."""
     document = models.JSONField()
     question_count = models.PositiveIntegerField(null=True, blank=True)
     accuracy = models.FloatField(null=True, blank=True)
@@ -224,7 +288,11 @@ class Deployment(models.Model):
         default=0.1,
         help_text=_("Share of all slots kept free for each tier whose clients wait, while in use."),
     )
-    engine_arguments = ArrayField(models.CharField(max_length=200), default=list, blank=True)
+    engine_arguments = ArrayField(
+        models.CharField(max_length=200, validators=[check_engine_argument]),
+        default=list,
+        blank=True,
+    )
     external_urls = ArrayField(models.CharField(max_length=200), default=list, blank=True)
     dedicated_to = models.ForeignKey(
         Organization, models.PROTECT, null=True, blank=True, related_name="deployments"

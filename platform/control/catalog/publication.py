@@ -79,7 +79,7 @@ def _weights_problem(variant: Variant) -> str:
 
 
 def _report_problem(variant: Variant) -> str:
-    if selectors.latest_report(variant) is not None:
+    if variant.latest_report is not None:
         return ""
     return gettext("A quantized variant needs a quality report.")
 

@@ -2,7 +2,7 @@
 
 from django.db.models import Prefetch, Q, QuerySet
 
-from control.catalog.models import Deployment, Model, QualityReport, ReplicaFailure, Variant
+from control.catalog.models import Deployment, Model, ReplicaFailure, Variant
 from control.db.models import get_or_not_found
 from control.organizations.models import Organization
 
@@ -71,11 +71,6 @@ def variant(variant_id: str) -> Variant:
 def variant_of(model: Model, precision: str) -> Variant | None:
     """Return a model's variant of a precision."""
     return variants(model).filter(precision=precision).first()
-
-
-def latest_report(variant: Variant) -> QualityReport | None:
-    """Return the newest quality report of a variant."""
-    return QualityReport.objects.filter(variant=variant).order_by("-created_at").first()
 
 
 def deployments(variant: Variant | None = None) -> QuerySet[Deployment]:
