@@ -92,7 +92,8 @@ def _seed_variant(actor: Actor, model: Model, weights: Weights, parent: Variant 
 
 def _variant_with(model: Model, weights: Weights) -> Variant | None:
     """Return the model's variant of these weights, unless other files lie in its place now."""
-    for variant in selectors.variants(model).filter(weights=weights.location):
+    live = selectors.variants(model).filter(archived_at__isnull=True)
+    for variant in live.filter(weights=weights.location):
         if variant.weights_digest in ("", weights.digest):
             return variant
     return None
@@ -112,7 +113,7 @@ def _of_precision(model: Model, precision: str) -> list[Variant]:
 
 def _replace(actor: Actor, earlier: Variant, variant: Variant) -> None:
     """Stop what runs of earlier weights, and let new ones have the model's name if those had."""
-    for deployment in selectors.deployments(earlier):
+    for deployment in selectors.live_deployments(earlier):
         services.scale_deployment(
             actor=actor, deployment=deployment, replicas_min=0, replicas_max=deployment.replicas_max
         )
@@ -123,7 +124,7 @@ def _replace(actor: Actor, earlier: Variant, variant: Variant) -> None:
 def _seed_deployment(
     actor: Actor, variant: Variant, engine: str, *, replicas_min: int
 ) -> Deployment:
-    known = selectors.deployments(variant).first()
+    known = selectors.live_deployments(variant).first()
     if known is None:
         return services.create_deployment(
             actor=actor, variant=variant, engine=engine, replicas_min=replicas_min

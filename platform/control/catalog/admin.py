@@ -25,7 +25,7 @@ from control.admin.base import (
 )
 from control.admin.decisions import Decision, decide
 from control.admin.fields import indented
-from control.catalog import selectors, services
+from control.catalog import retirement, selectors, services
 from control.catalog.fleet_status import fleet_status
 from control.catalog.models import Deployment, Model, QualityReport, ReplicaFailure, Variant
 from control.catalog.publication import Requirement, RequirementCode, requirements
@@ -131,7 +131,7 @@ class VariantAdmin(VariantAdminMixin):
     )  # fmt: skip
     readonly_fields = ("published_at", "quality")
     actions = ("withdraw",)
-    actions_detail = ("publish",)
+    actions_detail = ("publish", "archive", "remove")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """Keep the model, precision, parent and weights of an existing variant."""
@@ -154,6 +154,38 @@ class VariantAdmin(VariantAdminMixin):
         """Allow only unpublished variants to be published."""
         variant = selectors.variant(unquote(object_id))
         return super().has_change_permission(request) and variant.published_at is None
+
+    @action(description=_("Archive"), permissions=["retire"])
+    def archive(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask for a confirmation; on POST, archive the variant."""
+        variant = selectors.variant(unquote(object_id))
+        decision = Decision(
+            gettext("Archive %(variant)s") % {"variant": variant},
+            gettext(
+                "It can be neither deployed nor published again, and its precision is free for"
+                " another variant. Withdraw it and end its deployments first."
+            ),
+            forms.Form,
+            partial(retirement.archive_variant, variant=variant),
+        )
+        return decide(self, request, variant, decision)
+
+    @action(description=_("Delete"), permissions=["retire"])
+    def remove(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask for a confirmation; on POST, delete the variant."""
+        variant = selectors.variant(unquote(object_id))
+        decision = Decision(
+            gettext("Delete %(variant)s") % {"variant": variant},
+            gettext("Its quality reports are deleted too. What usage or prices name stays."),
+            forms.Form,
+            partial(retirement.delete_variant, variant=variant),
+            after=reverse("admin:catalog_variant_changelist"),
+        )
+        return decide(self, request, variant, decision)
+
+    def has_retire_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """Allow only unpublished variants to be archived or deleted."""
+        return self.has_publish_permission(request, object_id)
 
     @admin.action(description=_("Withdraw from customers"), permissions=["change"])
     def withdraw(self, request: HttpRequest, queryset: QuerySet[Variant]) -> None:
@@ -220,7 +252,7 @@ def requirement_row(variant: Variant, requirement: Requirement) -> tuple[str, st
 def _place(variant: Variant, code: RequirementCode) -> tuple[str, str]:
     """Return the words and the address of the page where a requirement is seen to."""
     if code == "deployment":
-        deployment = selectors.deployments(variant).first()
+        deployment = selectors.live_deployments(variant).first()
         if deployment is not None:
             url = row_url("admin:catalog_deployment_change", deployment.id)
             return gettext("Open the deployment"), url
@@ -315,6 +347,7 @@ class DeploymentAdmin(VariantAdminMixin):
         ),
     )
     readonly_fields = ("state", "live_replicas", "replicas", "recent_failures")
+    actions_detail = ("end", "remove")
     dollars_help = {
         "hourly_cost_nanos": _(
             "What one replica costs per hour, in dollars. Leave empty if unknown."
@@ -331,6 +364,31 @@ class DeploymentAdmin(VariantAdminMixin):
 
     def change_row(self, actor: Actor, row: Deployment, changes: dict[str, Any]) -> Deployment:
         return services.update_deployment(actor=actor, deployment=row, changes=changes)
+
+    @action(description=_("End"), permissions=["change"])
+    def end(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask for a confirmation; on POST, end the deployment."""
+        deployment = selectors.deployment(unquote(object_id))
+        decision = Decision(
+            gettext("End %(deployment)s") % {"deployment": deployment},
+            gettext("It never starts again. Stop it first: set its replicas to 0."),
+            forms.Form,
+            partial(retirement.end_deployment, deployment=deployment),
+        )
+        return decide(self, request, deployment, decision)
+
+    @action(description=_("Delete"), permissions=["change"])
+    def remove(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask for a confirmation; on POST, delete the deployment."""
+        deployment = selectors.deployment(unquote(object_id))
+        decision = Decision(
+            gettext("Delete %(deployment)s") % {"deployment": deployment},
+            gettext("End it first. A deployment that served customers stays for the record."),
+            forms.Form,
+            partial(retirement.delete_deployment, deployment=deployment),
+            after=reverse("admin:catalog_deployment_changelist"),
+        )
+        return decide(self, request, deployment, decision)
 
     @admin.display(description=_("State"))
     def state(self, row: Deployment) -> str:

@@ -15,7 +15,7 @@ from control.api.operator_views import (
     RowSerializer,
 )
 from control.api.versions import versioned
-from control.catalog import selectors, services
+from control.catalog import retirement, selectors, services
 from control.catalog.fleet_status import fleet_status
 from control.catalog.models import Deployment, DeploymentState, Model, QualityReport, Variant
 from control.catalog.publication import RequirementCode, requirements
@@ -63,9 +63,9 @@ class AdminVariantSerializer(RowSerializer):
         model = Variant
         fields = (
             "id", "model_id", "precision", "parent_id", *sorted(VARIANT_FIELDS), "created_at",
-            "published_at",
+            "published_at", "archived_at",
         )  # fmt: skip
-        read_only_fields = ("id", "created_at", "published_at")
+        read_only_fields = ("id", "created_at", "published_at", "archived_at")
 
 
 class AdminVariantChangesSerializer(RowSerializer):
@@ -98,14 +98,14 @@ class AdminDeploymentSerializer(AdminDeploymentChangesSerializer):
     class Meta(AdminDeploymentChangesSerializer.Meta):
         fields = (
             "id", "state", "variant_id",
-            *AdminDeploymentChangesSerializer.Meta.fields, "created_at",
+            *AdminDeploymentChangesSerializer.Meta.fields, "created_at", "ended_at",
         )  # fmt: skip
-        read_only_fields = ("id", "created_at")
+        read_only_fields = ("id", "created_at", "ended_at")
 
     @extend_schema_field(serializers.ChoiceField(choices=DeploymentState.choices))
     def get_state(self, deployment: Deployment) -> str:
-        """Return whether it serves requests: `ready`, `loading`, `asleep`, `failed`, `stopped`, or
-        `unknown` while the fleet does not respond."""
+        """Return whether it serves requests: `ready`, `loading`, `asleep`, `failed`, `stopped`,
+        `ended`, or `unknown` while the fleet does not respond."""
         return deployment.state(fleet_status())
 
 
@@ -199,6 +199,14 @@ class AdminVariantDetail(OperatorApiView):
         return self.shown(
             services.update_variant(actor=self.actor, variant=variant, changes=changes)
         )
+
+    @extend_schema(operation_id="admin_variants_delete", responses={204: None})
+    def delete(self, request: Request, variant_id: str) -> Response:
+        """Delete a variant with its quality reports. If it is published, or if deployments, prices,
+        usage or other variants refer to it, the answer is 409."""
+        variant = selectors.variant(variant_id)
+        retirement.delete_variant(actor=self.actor, variant=variant)
+        return Response(status=204)
 
 
 class PublishVariantSerializer(OperatorSerializer):
@@ -298,6 +306,21 @@ class WithdrawVariant(OperatorApiView):
         return self.shown(services.withdraw_variant(actor=self.actor, variant=variant))
 
 
+class ArchiveVariant(OperatorApiView):
+    """The archiving of a variant."""
+
+    serializer_class = AdminVariantSerializer
+    write_permission = Permission.CATALOG_WRITE
+
+    @idempotent
+    @extend_schema(operation_id="admin_variants_archive", request=None)
+    def post(self, request: Request, variant_id: str) -> Response:
+        """Archive a withdrawn variant whose deployments have ended, for good. Its precision is free
+        for another variant then."""
+        variant = selectors.variant(variant_id)
+        return self.shown(retirement.archive_variant(actor=self.actor, variant=variant))
+
+
 class AdminDeploymentList(OperatorApiView):
     """All deployments."""
 
@@ -341,3 +364,25 @@ class AdminDeploymentDetail(OperatorApiView):
         return self.shown(
             services.update_deployment(actor=self.actor, deployment=deployment, changes=changes)
         )
+
+    @extend_schema(operation_id="admin_deployments_delete", responses={204: None})
+    def delete(self, request: Request, deployment_id: str) -> Response:
+        """Delete an ended deployment. If usage or figures of its replicas refer to it, the answer
+        is 409 `referenced`."""
+        deployment = selectors.deployment(deployment_id)
+        retirement.delete_deployment(actor=self.actor, deployment=deployment)
+        return Response(status=204)
+
+
+class EndDeployment(OperatorApiView):
+    """The end of a deployment."""
+
+    serializer_class = AdminDeploymentSerializer
+    write_permission = Permission.CATALOG_WRITE
+
+    @idempotent
+    @extend_schema(operation_id="admin_deployments_end", request=None)
+    def post(self, request: Request, deployment_id: str) -> Response:
+        """End a stopped deployment for good: gateways and the fleet forget it."""
+        deployment = selectors.deployment(deployment_id)
+        return self.shown(retirement.end_deployment(actor=self.actor, deployment=deployment))

@@ -9,6 +9,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import NAME_MAX
+from control.catalog.external_servers import check_server_url, check_unique
 from control.catalog.fleet_status import FleetStatus
 from control.db.models import ID_MAX, new_id
 from control.organizations.models import Organization
@@ -161,12 +162,18 @@ class Variant(models.Model):
     size_bytes = models.PositiveBigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
     published_at = models.DateTimeField(null=True, blank=True)
+    archived_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         db_table = "catalog_variant"
         ordering = ["created_at"]
         constraints = [
-            models.UniqueConstraint(fields=["model", "precision"], name="precision_is_unique"),
+            models.UniqueConstraint(
+                fields=["model", "precision"],
+                name="live_precision_is_unique",
+                condition=Q(archived_at__isnull=True),
+                violation_error_message="The model has a variant of this precision.",
+            ),
             models.CheckConstraint(
                 condition=Q(output_tokens_max__gte=1, output_tokens_max__lte=F("context_tokens")),
                 name="output_fits_context",
@@ -193,6 +200,11 @@ class Variant(models.Model):
     def is_default(self) -> bool:
         """Whether the model's own name means this variant."""
         return self.model.default_variant_id == self.id
+
+    @property
+    def is_archived(self) -> bool:
+        """Whether it can be neither deployed nor published again."""
+        return self.archived_at is not None
 
     @property
     def latest_report(self) -> "QualityReport | None":
@@ -258,6 +270,7 @@ class DeploymentState(models.TextChoices):
     ASLEEP = "asleep", _("Asleep")
     FAILED = "failed", _("Failed")
     STOPPED = "stopped", _("Stopped")
+    ENDED = "ended", _("Ended")
     UNKNOWN = "unknown", _("Unknown: the fleet does not respond")
 
     @property
@@ -293,7 +306,9 @@ class Deployment(models.Model):
         default=list,
         blank=True,
     )
-    external_urls = ArrayField(models.CharField(max_length=200), default=list, blank=True)
+    external_urls = ArrayField(
+        models.CharField(max_length=200, validators=[check_server_url]), default=list, blank=True
+    )
     dedicated_to = models.ForeignKey(
         Organization, models.PROTECT, null=True, blank=True, related_name="deployments"
     )
@@ -316,6 +331,7 @@ class Deployment(models.Model):
     )
     hourly_cost_nanos = models.BigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
+    ended_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         db_table = "catalog_deployment"
@@ -350,9 +366,16 @@ class Deployment(models.Model):
         """Whether nobody wants it to run: a request does not wake it."""
         return self.replicas_min == 0
 
+    @property
+    def is_ended(self) -> bool:
+        """Whether it can never run again."""
+        return self.ended_at is not None
+
     def state(self, fleet: FleetStatus) -> DeploymentState:
         """Return whether it serves requests, by what is wanted and what the fleet reports. A ready
         replica counts before those that are still loading, and these before failed ones."""
+        if self.is_ended:
+            return DeploymentState.ENDED
         if self.is_stopped:
             return DeploymentState.STOPPED
         if fleet.is_down:
@@ -366,7 +389,12 @@ class Deployment(models.Model):
         return DeploymentState.FAILED if is_failed else DeploymentState.LOADING
 
     def clean(self) -> None:
-        """Refuse an external server that organizations share, unless it isolates them."""
+        """Refuse a server that is named twice, and an external server that organizations share,
+        unless it isolates them."""
+        try:
+            check_unique(self.external_urls)
+        except ValidationError as error:
+            raise ValidationError({"external_urls": error.messages}) from error
         is_shared = self.engine == Engine.EXTERNAL and self.dedicated_to_id is None
         if is_shared and ISOLATING.isdisjoint(self.engine_arguments):
             wanted = " or ".join(sorted(ISOLATING))

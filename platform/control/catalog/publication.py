@@ -104,7 +104,7 @@ def _price_problem(variant: Variant, at: datetime) -> str:
 
 
 def _deployment_problem(variant: Variant) -> str:
-    deployments = list(selectors.deployments(variant))
+    deployments = list(selectors.live_deployments(variant))
     if not deployments:
         return gettext("It has no deployment.")
     fleet = fleet_status()

@@ -69,14 +69,19 @@ def variant(variant_id: str) -> Variant:
 
 
 def variant_of(model: Model, precision: str) -> Variant | None:
-    """Return a model's variant of a precision."""
-    return variants(model).filter(precision=precision).first()
+    """Return a model's variant of a precision, unless it is archived."""
+    return variants(model).filter(precision=precision, archived_at__isnull=True).first()
 
 
 def deployments(variant: Variant | None = None) -> QuerySet[Deployment]:
     """Return the deployments of a variant, or all of them, for operators."""
     found = Deployment.objects.select_related("variant__model", "dedicated_to")
     return found if variant is None else found.filter(variant=variant)
+
+
+def live_deployments(variant: Variant | None = None) -> QuerySet[Deployment]:
+    """Return the deployments of a variant, or all of them, that have not ended."""
+    return deployments(variant).filter(ended_at__isnull=True)
 
 
 def deployment(deployment_id: str) -> Deployment:

@@ -4,16 +4,19 @@ the fleet says of replicas that failed, which it forgets within minutes."""
 import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Annotated, Any
 
 import msgspec
 import structlog
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.dispatch import Signal
 from django.utils import timezone
 
 from control.audit import services as audit
 from control.catalog import selectors
+from control.catalog.external_servers import check_unique
 from control.catalog.feed import deployment_record, model_record
 from control.catalog.fleet_status import fleet_status
 from control.catalog.models import (
@@ -52,6 +55,8 @@ DEPLOYMENT_FIELDS = frozenset(
         "hourly_cost_nanos",
     }
 )  # fmt: skip
+IDENTITY = frozenset({"engine", "engine_arguments", "slots", "external_urls", "dedicated_to"})
+"""The fields in which deployments of a variant must differ."""
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 NOT_PUBLISHED = frozenset({"hourly_cost_nanos"})
@@ -125,11 +130,23 @@ def create_variant(*, actor: Actor, model: Model, precision: str, **fields: Any)
     require_operator(actor, Permission.CATALOG_WRITE)
     _require_fields(fields, VARIANT_FIELDS | {"parent"})
     variant = Variant(model=model, precision=precision, **fields)
+    _require_new_variant(variant)
     create_row(variant)
     audit.record_about(
         actor, "variant.created", variant, **snapshot(variant, CREATED_VARIANT_FIELDS)
     )
     return variant
+
+
+def _require_new_variant(variant: Variant) -> None:
+    """Raise InvalidValue where the model has such a variant under another precision."""
+    same = Variant.objects.filter(
+        model=variant.model, weights=variant.weights, weights_digest=variant.weights_digest,
+        engine_arguments=variant.engine_arguments, archived_at__isnull=True,
+    ).exclude(precision=variant.precision).first()  # fmt: skip
+    if same is not None:
+        words = f"weights: {same} has the same weights and engine arguments."
+        raise InvalidValue(words, param="weights", code="duplicate")
 
 
 @transaction.atomic
@@ -150,7 +167,7 @@ def update_variant(*, actor: Actor, variant: Variant, changes: Mapping[str, Any]
         _bind_reports(variant, digest)
     if differences := apply_changes(variant, changes):
         audit.record_about(actor, "variant.updated", variant, **differences)
-        deployments = selectors.deployments(variant)
+        deployments = selectors.live_deployments(variant)
         publish([model_record(variant), *(deployment_record(each) for each in deployments)])
     return variant
 
@@ -200,6 +217,7 @@ def publish_variant(*, actor: Actor, variant: Variant, override_reason: str = ""
     variant = selectors.locked_variant(variant.id)
     if variant.published_at is not None:
         return variant
+    _require_not_archived(variant)
     require_publishable(variant, missing, override_reason)
     apply_changes(variant, {"published_at": timezone.now()})
     if model.default_variant_id is None:
@@ -232,8 +250,11 @@ def create_deployment(*, actor: Actor, variant: Variant, **fields: Any) -> Deplo
     """Add a deployment with some of DEPLOYMENT_FIELDS; the fleet starts `replicas_min`."""
     require_operator(actor, Permission.CATALOG_WRITE)
     _require_fields(fields, DEPLOYMENT_FIELDS)
+    variant = selectors.locked_variant(variant.id)
+    _require_not_archived(variant)
     deployment = Deployment(variant=variant, **fields)
     _require_loadable(deployment)
+    _require_new_deployment(deployment)
     create_row(deployment)
     values = snapshot(deployment, DEPLOYMENT_FIELDS | {"variant"})
     audit.record_about(actor, "deployment.created", deployment, **values)
@@ -252,14 +273,43 @@ def update_deployment(
     require_operator(actor, Permission.CATALOG_WRITE)
     _require_fields(changes, DEPLOYMENT_FIELDS)
     deployment = selectors.locked_deployment(deployment.id)
+    if deployment.is_ended:
+        raise Conflict(f"{deployment} has ended. Add another deployment.")
     was_engine = deployment.engine
     if differences := apply_changes(deployment, changes):
         if deployment.engine != was_engine:
             _require_loadable(deployment)
+        if changes.keys() & IDENTITY:
+            _require_new_deployment(deployment)
         audit.record_about(actor, "deployment.updated", deployment, **differences)
         if not differences["after"].keys() <= NOT_PUBLISHED:
             publish([deployment_record(deployment)])
     return deployment
+
+
+def _require_not_archived(variant: Variant) -> None:
+    if variant.is_archived:
+        raise Conflict(f"{variant} is archived. Add another variant.", param="variant")
+
+
+def _require_new_deployment(deployment: Deployment) -> None:
+    """Raise InvalidValue for a deployment that differs from another in nothing, or names one of its
+    servers. Replicas are added to a deployment by `replicas_min`."""
+    others = selectors.live_deployments().exclude(id=deployment.id)
+    same = {name: getattr(deployment, name) for name in IDENTITY}
+    if others.filter(variant=deployment.variant, **same).exists():
+        raise InvalidValue(
+            f"variant: {deployment} is deployed with the same engine, arguments, slots and"
+            " customer. Raise its replicas_min for more replicas.",
+            param="variant",
+            code="duplicate",
+        )
+    taken = others.filter(engine=Engine.EXTERNAL).values_list("external_urls", flat=True)
+    try:
+        check_unique(deployment.external_urls, chain.from_iterable(taken))
+    except ValidationError as error:
+        words = f"external_urls: {error.messages[0]}"
+        raise InvalidValue(words, param="external_urls", code="duplicate") from error
 
 
 def _require_loadable(deployment: Deployment) -> None:
