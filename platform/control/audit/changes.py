@@ -70,6 +70,7 @@ LABELS: "dict[str, StrOrPromise]" = {
     "family_name": _("Family name"),
     "first_byte_seconds": _("Time to the first byte"),
     "first_day": _("First day"),
+    "fleet": _("Fleet"),
     "footer": _("Footer"),
     "gap_seconds": _("Longest pause"),
     "gateway_id": _("Gateway"),

@@ -26,6 +26,7 @@ from control.admin.base import (
 from control.admin.decisions import Decision, decide
 from control.admin.fields import indented
 from control.catalog import retirement, selectors, services
+from control.catalog.fleet_admin import FleetAdmin  # noqa: F401 - registers its pages
 from control.catalog.fleet_status import fleet_status
 from control.catalog.models import Deployment, Model, QualityReport, ReplicaFailure, Variant
 from control.catalog.publication import Requirement, RequirementCode, requirements
@@ -311,17 +312,18 @@ class DeploymentAdmin(VariantAdminMixin):
     """Deployments; raising `replicas_min` from 0 starts one without a restart of anything."""
 
     list_display = (
-        "__str__", "state", "engine", "replicas_min", "replicas_max", "slots", "live_replicas",
+        "__str__", "state", "fleet", "engine", "replicas_min", "replicas_max", "slots",
+        "live_replicas",
     )  # fmt: skip
-    list_select_related = ("variant__model",)
-    list_filter = ("engine",)
+    list_select_related = ("variant__model", "fleet")
+    list_filter = ("fleet", "engine")
     fieldsets = (
         (
             None,
             {
                 "fields": (
-                    *("state", "variant", "engine", "dedicated_to", "live_replicas", "replicas"),
-                    "recent_failures",
+                    *("state", "variant", "fleet", "engine", "dedicated_to", "live_replicas"),
+                    *("replicas", "recent_failures"),
                 )
             },
         ),
@@ -356,8 +358,8 @@ class DeploymentAdmin(VariantAdminMixin):
     column_labels = {"hourly_cost_nanos": _("Hourly cost")}
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Keep the variant of an existing deployment."""
-        return (*self.readonly_fields, *(("variant",) if obj else ()))
+        """Keep the variant and the fleet of an existing deployment."""
+        return (*self.readonly_fields, *(("variant", "fleet") if obj else ()))
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> Deployment:
         return services.create_deployment(actor=actor, **values)

@@ -17,7 +17,7 @@ from control.api.operator_views import (
 from control.api.versions import versioned
 from control.catalog import retirement, selectors, services
 from control.catalog.fleet_status import fleet_status
-from control.catalog.models import Deployment, DeploymentState, Model, QualityReport, Variant
+from control.catalog.models import Deployment, DeploymentState, Fleet, Model, QualityReport, Variant
 from control.catalog.publication import RequirementCode, requirements
 from control.catalog.services import DEPLOYMENT_FIELDS, MODEL_FIELDS, VARIANT_FIELDS
 from control.forms import REASON_MAX
@@ -78,7 +78,7 @@ class AdminVariantChangesSerializer(RowSerializer):
 
 
 class AdminDeploymentChangesSerializer(RowSerializer):
-    """Changes of a deployment, whose variant stays."""
+    """Changes of a deployment, whose variant and fleet stay."""
 
     dedicated_to_id = RowIdField(
         Organization, source="dedicated_to", required=False, allow_null=True
@@ -90,14 +90,17 @@ class AdminDeploymentChangesSerializer(RowSerializer):
 
 
 class AdminDeploymentSerializer(AdminDeploymentChangesSerializer):
-    """A deployment: how many replicas of a variant run, and how. Timeouts are in seconds."""
+    """A deployment: how many replicas of a variant run in a fleet, and how. Timeouts are in
+    seconds. `region` is the fleet's."""
 
     variant_id = RowIdField(Variant, source="variant")
+    fleet_id = RowIdField(Fleet, source="fleet", required=False)
+    region = serializers.CharField(source="fleet.region", read_only=True)
     state = serializers.SerializerMethodField()
 
     class Meta(AdminDeploymentChangesSerializer.Meta):
         fields = (
-            "id", "state", "variant_id",
+            "id", "state", "variant_id", "fleet_id", "region",
             *AdminDeploymentChangesSerializer.Meta.fields, "created_at", "ended_at",
         )  # fmt: skip
         read_only_fields = ("id", "created_at", "ended_at")
@@ -119,6 +122,7 @@ class VariantFilterSerializer(OperatorSerializer):
     """Filters of deployments."""
 
     variant_id = serializers.CharField(required=False)
+    fleet_id = serializers.CharField(required=False)
 
 
 class AdminModelList(OperatorApiView):

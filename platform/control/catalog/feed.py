@@ -36,6 +36,8 @@ def deployment_record(deployment: Deployment) -> FeedRecord:
     record = DeploymentRecord(
         deployment_id=deployment.id,
         variant_id=variant.id,
+        fleet_id=deployment.fleet_id,
+        region=deployment.fleet.region or None,
         engine=deployment.engine,  # type: ignore[arg-type]
         weights=variant.weights,
         replicas_min=deployment.replicas_min,

@@ -12,7 +12,9 @@ from control.accounts.models import NAME_MAX
 from control.catalog.external_servers import check_server_url, check_unique
 from control.catalog.fleet_status import FleetStatus
 from control.db.models import ID_MAX, new_id
-from control.organizations.models import Organization
+from control.organizations.models import REGION_FORM, REGION_MAX, Organization
+from serving.contract.environment import IDENTIFIER
+from serving.contract.records import DEFAULT_FLEET
 from serving.contract.replica import ISOLATING, State
 from serving.contract.weights import weights_source
 
@@ -28,6 +30,10 @@ WEIGHTS_FLAGS = frozenset(
     }
 )  # fmt: skip
 """Arguments that would load other weights than the variant's, or run code that lies beside them."""
+FLEET_ID_FORM = RegexValidator(
+    rf"^{IDENTIFIER.pattern}\Z", "A fleet's ID has letters, digits, _ and -."
+)
+CREDENTIAL_NAME_MAX = 40
 COUNT_BOUNDS = [MaxValueValidator(10**9)]
 SECONDS_BOUNDS = [MinValueValidator(0.0), MaxValueValidator(10.0**7)]
 
@@ -251,6 +257,43 @@ class QualityReport(models.Model):
         return f"{self.variant} of {self.created_at:%Y-%m-%d}"
 
 
+class Fleet(models.Model):
+    """The owner of its deployments' replicas: a process on one host or a cluster, named by
+    PENSTOCK_FLEET_ID. Its `region` is where requests are processed, empty if nobody said.
+
+    Control grants each of its lives (`instance_id`) a `generation`, and hears only the newest. It
+    belongs to the credential that registered it first.
+    """
+
+    id = models.CharField(
+        _("ID"),
+        primary_key=True,
+        max_length=ID_MAX,
+        validators=[FLEET_ID_FORM],
+        help_text=_("PENSTOCK_FLEET_ID of its processes. It never changes."),
+    )
+    name = models.CharField(max_length=NAME_MAX)
+    region = models.CharField(
+        max_length=REGION_MAX,
+        blank=True,
+        default="",
+        validators=[REGION_FORM],
+        help_text=_("Where requests are processed, such as eu-west. Empty if it is not known."),
+    )
+    generation = models.PositiveBigIntegerField(default=0)
+    instance_id = models.CharField(max_length=ID_MAX, blank=True, default="")
+    credential_name = models.CharField(max_length=CREDENTIAL_NAME_MAX, blank=True, default="")
+    heard_at = models.DateTimeField(_("last heard"), null=True, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "catalog_fleet"
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Engine(models.TextChoices):
     """The engine that serves the weights."""
 
@@ -282,7 +325,7 @@ class DeploymentState(models.TextChoices):
 
 class Deployment(models.Model):
     """The desired state of running a variant; `replicas_min` of 0 stops it. Timeouts are in
-    seconds.
+    seconds. Its fleet never changes: replicas have one owner.
 
     A deployment that may sleep (`sleep_after_seconds`) has no replica while there are no requests,
     and the next request wakes it; a request does not wake a stopped one. `hourly_cost_nanos` is
@@ -291,6 +334,13 @@ class Deployment(models.Model):
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_deployment_id)
     variant = models.ForeignKey(Variant, models.PROTECT, related_name="deployments")
+    fleet = models.ForeignKey(
+        Fleet,
+        models.PROTECT,
+        related_name="deployments",
+        default=DEFAULT_FLEET,
+        db_default=DEFAULT_FLEET,
+    )
     engine = models.CharField(max_length=16, choices=Engine, default=Engine.VLLM)
     replicas_min = models.PositiveIntegerField(default=0, validators=COUNT_BOUNDS)
     replicas_max = models.PositiveIntegerField(default=1, validators=COUNT_BOUNDS)
@@ -378,7 +428,7 @@ class Deployment(models.Model):
             return DeploymentState.ENDED
         if self.is_stopped:
             return DeploymentState.STOPPED
-        if fleet.is_down:
+        if fleet.is_down or self.fleet_id in fleet.silent:
             return DeploymentState.UNKNOWN
         states = {replica.state for replica in fleet.of(self.id)}
         if "ready" in states:

@@ -55,8 +55,9 @@ DEPLOYMENT_FIELDS = frozenset(
         "hourly_cost_nanos",
     }
 )  # fmt: skip
+CREATED_DEPLOYMENT_FIELDS = DEPLOYMENT_FIELDS | {"fleet"}
 IDENTITY = frozenset({"engine", "engine_arguments", "slots", "external_urls", "dedicated_to"})
-"""The fields in which deployments of a variant must differ."""
+"""The fields in which a fleet's deployments of a variant must differ."""
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 NOT_PUBLISHED = frozenset({"hourly_cost_nanos"})
@@ -247,16 +248,17 @@ def withdraw_variant(*, actor: Actor, variant: Variant) -> Variant:
 
 @transaction.atomic
 def create_deployment(*, actor: Actor, variant: Variant, **fields: Any) -> Deployment:
-    """Add a deployment with some of DEPLOYMENT_FIELDS; the fleet starts `replicas_min`."""
+    """Add a deployment with some of DEPLOYMENT_FIELDS to a `fleet`, the default one if none is
+    given; the fleet starts `replicas_min`."""
     require_operator(actor, Permission.CATALOG_WRITE)
-    _require_fields(fields, DEPLOYMENT_FIELDS)
+    _require_fields(fields, CREATED_DEPLOYMENT_FIELDS)
     variant = selectors.locked_variant(variant.id)
     _require_not_archived(variant)
     deployment = Deployment(variant=variant, **fields)
     _require_loadable(deployment)
     _require_new_deployment(deployment)
     create_row(deployment)
-    values = snapshot(deployment, DEPLOYMENT_FIELDS | {"variant"})
+    values = snapshot(deployment, CREATED_DEPLOYMENT_FIELDS | {"variant"})
     audit.record_about(actor, "deployment.created", deployment, **values)
     publish([deployment_record(deployment)])
     return deployment
@@ -297,7 +299,8 @@ def _require_new_deployment(deployment: Deployment) -> None:
     servers. Replicas are added to a deployment by `replicas_min`."""
     others = selectors.live_deployments().exclude(id=deployment.id)
     same = {name: getattr(deployment, name) for name in IDENTITY}
-    if others.filter(variant=deployment.variant, **same).exists():
+    own = others.filter(variant=deployment.variant, fleet=deployment.fleet_id)
+    if own.filter(**same).exists():
         raise InvalidValue(
             f"variant: {deployment} is deployed with the same engine, arguments, slots and"
             " customer. Raise its replicas_min for more replicas.",

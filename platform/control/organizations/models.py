@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from django.contrib.postgres.fields import ArrayField
-from django.core.validators import MaxValueValidator
+from django.core.validators import MaxValueValidator, RegexValidator
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
@@ -15,6 +15,8 @@ from control.forms import REASON_MAX
 from control.permissions import Role
 
 ORIGIN_MAX = 200
+REGION_MAX = 64
+REGION_FORM = RegexValidator(r"^[a-z0-9-]+\Z", "A region has lower-case letters, digits and -.")
 WEIGHT_MAX = 10**9
 
 
