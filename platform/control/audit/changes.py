@@ -22,6 +22,7 @@ LABELS: "dict[str, StrOrPromise]" = {
     "allowed_models": _("Allowed models"),
     "allowed_networks": _("Allowed networks"),
     "allowed_origins": _("Pages that may call"),
+    "allowed_regions": _("Allowed regions"),
     "amount_cents": _("Amount"),
     "as_of": _("As of"),
     "attempts": _("Attempts"),
@@ -198,6 +199,7 @@ LABELS: "dict[str, StrOrPromise]" = {
 UNSET: "dict[str, StrOrPromise]" = {
     "allowed_models": ANY,
     "allowed_networks": ANY,
+    "allowed_regions": ANY,
     "credit_days": _("without end"),
     "dedicated_to": _("nobody"),
     "ends_at": _("without end"),

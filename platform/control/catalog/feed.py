@@ -36,7 +36,7 @@ def deployment_record(deployment: Deployment) -> FeedRecord:
     record = DeploymentRecord(
         deployment_id=deployment.id,
         variant_id=variant.id,
-        fleet_id=deployment.fleet_id,
+        fleet_id=deployment.fleet.id,
         region=deployment.fleet.region or None,
         engine=deployment.engine,  # type: ignore[arg-type]
         weights=variant.weights,

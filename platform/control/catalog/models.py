@@ -334,7 +334,7 @@ class Deployment(models.Model):
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_deployment_id)
     variant = models.ForeignKey(Variant, models.PROTECT, related_name="deployments")
-    fleet = models.ForeignKey(
+    fleet: models.ForeignKey[Fleet | str, Fleet] = models.ForeignKey(
         Fleet,
         models.PROTECT,
         related_name="deployments",

@@ -77,12 +77,12 @@ def delete_variant(*, actor: Actor, variant: Variant) -> None:
     variant = selectors.locked_variant(variant.id)
     if variant.published_at is not None:
         raise Conflict(f"{variant} is published. Withdraw it first.")
-    own = {
-        gettext("It has deployments."): variant.deployments,
-        gettext("Quantized variants were made of it."): variant.quantized,
-        gettext("Price books have prices of it."): variant.prices,
-    }
-    _require_unreferenced(variant, [words for words, rows in own.items() if rows.exists()])
+    own = (
+        (gettext("It has deployments."), variant.deployments.exists()),
+        (gettext("Quantized variants were made of it."), variant.quantized.exists()),
+        (gettext("Price books have prices of it."), variant.prices.exists()),
+    )
+    _require_unreferenced(variant, [words for words, is_there in own if is_there])
     audit.record_about(
         actor, "variant.deleted", variant,
         weights=variant.weights, weights_digest=variant.weights_digest,
@@ -94,7 +94,7 @@ def delete_variant(*, actor: Actor, variant: Variant) -> None:
 def _require_unreferenced(row: Any, found: list[str]) -> None:
     """Raise Conflict where something refers to a row."""
     for _, sentences in references_requested.send(type(row), row=row):
-        found += sentences
+        found += sentences or ()
     if found:
         advice = gettext("It stays for the record.")
         raise Conflict(" ".join((*found, advice)), code="referenced")

@@ -75,6 +75,13 @@ class Organization(models.Model):
     idempotency_enabled = models.BooleanField(
         default=False, help_text=_("Keep responses for a day, to answer repeated requests.")
     )
+    allowed_regions = ArrayField(
+        models.CharField(max_length=REGION_MAX, validators=[REGION_FORM]),
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text=_("Regions of fleets that may process its requests. Empty: any."),
+    )
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
