@@ -13,3 +13,9 @@ class EconomicsConfig(AppConfig):
     label = "economics"
     verbose_name = _("Costs")
     change_permission = Permission.FINANCE_WRITE
+
+    def ready(self) -> None:
+        """Keep deployments whose engines were counted."""
+        from billing.economics import services
+
+        services.listen()

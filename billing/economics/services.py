@@ -1,11 +1,16 @@
 """Taking engine samples in, once each, and thinning the old ones out."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 import structlog
 from django.db import connection, transaction
+from django.utils.translation import gettext
 
+from billing.economics.models import EngineLife
+from control.catalog.models import Deployment
+from control.catalog.retirement import references_requested
 from serving.contract.engine_counters import CountersReply, CountersRequest
 
 THINNED_AFTER = timedelta(days=7)
@@ -89,3 +94,13 @@ def thin_samples(*, now: datetime) -> int:
     with connection.cursor() as cursor:
         cursor.execute(THIN, {"before": now - THINNED_AFTER})
         return cursor.rowcount
+
+
+def listen() -> None:
+    """Keep deployments whose replicas were counted."""
+    references_requested.connect(_references, sender=Deployment, dispatch_uid="economics")
+
+
+def _references(*, row: Deployment, **_: Any) -> list[str]:
+    is_counted = EngineLife.objects.filter(deployment_id=row.id).exists()
+    return [gettext("Figures of its replicas are kept.")] if is_counted else []

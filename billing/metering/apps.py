@@ -23,8 +23,8 @@ class MeteringConfig(AppConfig):
 
     def ready(self) -> None:
         """Forget what was interned when the database becomes another one; hear of messages that
-        were given up, and of replicas that failed."""
-        from billing.metering import failed_replicas, undelivered
+        were given up, of replicas that failed, and of what is about to be deleted."""
+        from billing.metering import catalog_references, failed_replicas, undelivered
         from billing.metering.claims import forget_claims
         from billing.metering.interning import forget_interned
         from control.feed.database_identity import on_change
@@ -33,3 +33,4 @@ class MeteringConfig(AppConfig):
         on_change(forget_claims)
         undelivered.listen()
         failed_replicas.listen()
+        catalog_references.listen()

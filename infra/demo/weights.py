@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from control.errors import InvalidValue
+from serving.engine.weights import weights_digest
 
 PARENT = "bf16"
 QUANTIZED = ("int8", "int4")
@@ -28,6 +29,12 @@ class Weights:
     parameter_count: int | None = None
     size_bytes: int | None = None
     quality: dict[str, Any] | None = None
+
+    @property
+    def digest(self) -> str:
+        """The digest of the folder's content now; empty for a Hugging Face id, which is pinned."""
+        folder = Path(self.location)
+        return weights_digest(folder) if folder.is_dir() else ""
 
     @property
     def output_tokens_max(self) -> int:
@@ -71,22 +78,25 @@ def _of_folder(folder: Path, precision: str | None = None) -> Weights:
 
 
 def _of_hub(name: str) -> Weights:
-    """Read the config of a Hugging Face id, from its cache where it has one."""
+    """Read the config of a Hugging Face id, from its cache where it has one, and pin it to the
+    commit that it has now, unless the id names one."""
     try:
         # Comes with the engine; without it there is nothing to run such a model on.
         from huggingface_hub import hf_hub_download
     except ImportError as error:
         raise InvalidValue(f"{name} is no folder.", param="weights") from error
     try:
-        path = hf_hub_download(name, "config.json")
+        repository, _, revision = name.partition("@")
+        path = Path(hf_hub_download(repository, "config.json", revision=revision or None))
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise InvalidValue(
             f"{name} is neither a folder nor a model: {reason}", param="weights"
         ) from error
-    config = _read_json(Path(path)) or {}
+    config = _read_json(path) or {}
     return Weights(
-        location=name,
+        # The cache has a folder for each commit.
+        location=f"{repository}@{path.parent.name}",
         precision=precision_of(config),
         context_tokens=_figure(config, "max_position_embeddings"),
         vocabulary_size=_figure(config, "vocab_size"),

@@ -221,9 +221,13 @@ def _model(name: str, value: str) -> tuple[str, str] | None:
         if not (folder / "config.json").is_file():
             raise LocalError(f"{name} is {value!r}; wanted a folder with a config.json")
         return str(folder.resolve()), _public_id(folder.resolve().name)
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", value, re.ASCII) or value.startswith((".", "/", "~")):
-        raise LocalError(f"{name} is {value!r}; wanted a folder or a Hugging Face id (owner/name)")
-    return value, _public_id(value.split("/")[1])
+    is_id = re.fullmatch(r"[\w.-]+/[\w.-]+(@[0-9a-f]{40})?", value, re.ASCII)
+    if not is_id or value.startswith((".", "/", "~")):
+        raise LocalError(
+            f"{name} is {value!r}; wanted a folder or a Hugging Face id (owner/name or"
+            " owner/name@commit)"
+        )
+    return value, _public_id(value.partition("@")[0].split("/")[1])
 
 
 def _public_id(name: str) -> str:

@@ -2,6 +2,7 @@
 invalid one is reported in one line."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parseaddr
 from ipaddress import ip_address
@@ -23,6 +24,7 @@ from serving.contract.credential import (
 from serving.contract.environment import (
     ConfigError,
     Environment,
+    named_urls,
     networks,
     newest_first,
     one_of,
@@ -34,6 +36,7 @@ from serving.contract.environment import (
     url,
     whole_number,
 )
+from serving.contract.records import DEFAULT_FLEET
 
 SIGNUP_CREDIT_NANOS = 5_000_000_000
 MINUTE_USAGE_RETENTION_DAYS = 14
@@ -210,7 +213,8 @@ class ControlConfig:
     playground_secret: str
     console_url: str
     gateway_public_url: str
-    fleet_url: str
+    fleet_urls: Mapping[str, str]
+    """The URL of each fleet, by its id."""
     host: str
     port: int
     internal_api_host: str
@@ -281,7 +285,9 @@ class ControlConfig:
             gateway_public_url=url(
                 environ, "PENSTOCK_GATEWAY_PUBLIC_URL", "http://127.0.0.1:8701/v1"
             ),
-            fleet_url=url(environ, "PENSTOCK_FLEET_URL", "http://127.0.0.1:8704"),
+            fleet_urls=named_urls(
+                environ, "PENSTOCK_FLEET_URL", DEFAULT_FLEET, "http://127.0.0.1:8704"
+            ),
             host=host,
             port=port(environ, "PENSTOCK_CONTROL_PORT", 8700),
             internal_api_host=text(environ, "PENSTOCK_INTERNAL_API_HOST", host),

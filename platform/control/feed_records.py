@@ -109,6 +109,7 @@ def _organization_record(
         own_limits=rates.own_limits,
         own_model_limits=tuple(rates.own_model_limits),
         takes_idempotency_keys=organization.idempotency_enabled,
+        allowed_regions=tuple(organization.allowed_regions) or None,
         is_paying=rates.has_paid or _has_terms(organization),
     )
 

@@ -44,6 +44,7 @@ SCHEDULE = {
     "purge outbox messages": _every(HOUR, "outbox.purge"),
     "compact the feed": {"task": "feed.compact", "schedule": crontab(minute="17")},
     "note failed replicas": _every(30, "catalog.note_failures"),
+    "note loaded weights": _every(30, "catalog.note_weights"),
     "update usage tiers": _every(60, "limits.update_usage_tiers"),
     "run data requests": _every(5, "data_requests.run_pending"),
     "purge exports": _every(HOUR, "data_requests.purge_exports"),
@@ -104,6 +105,12 @@ def compact_feed() -> int:
 def note_replica_failures() -> int:
     """Keep what the fleet says of replicas that failed; return how many are new."""
     return catalog.note_failures(now=timezone.now())
+
+
+@shared_task(name="catalog.note_weights")
+def note_weights() -> int:
+    """Fix the digest of weights that a fleet loaded for the first time; return how many."""
+    return catalog.note_weights()
 
 
 @shared_task(name="limits.update_usage_tiers")

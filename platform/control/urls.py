@@ -15,6 +15,7 @@ from control.accounts.views import device_link, end_session, sessions, sign_in, 
 from control.api_keys import api as keys
 from control.audit import api as audit
 from control.catalog import api as catalog
+from control.catalog import fleet_api as fleets
 from control.dataplane import api as dataplane
 from control.limits import api as limits
 from control.operators.views import operator_invitation
@@ -99,8 +100,12 @@ ADMIN_API: Addresses = [
     path("variants/<str:variant_id>/publish", catalog.PublishVariant.as_view()),
     path("variants/<str:variant_id>/quality-reports", catalog.RecordQuality.as_view()),
     path("variants/<str:variant_id>/withdraw", catalog.WithdrawVariant.as_view()),
+    path("variants/<str:variant_id>/archive", catalog.ArchiveVariant.as_view()),
     path("deployments", catalog.AdminDeploymentList.as_view()),
     path("deployments/<str:deployment_id>", catalog.AdminDeploymentDetail.as_view()),
+    path("deployments/<str:deployment_id>/end", catalog.EndDeployment.as_view()),
+    path("fleets", fleets.FleetList.as_view()),
+    path("fleets/<str:fleet_id>", fleets.FleetDetail.as_view()),
     path("price-books", pricing.PriceBookList.as_view()),
     path("price-books/<str:book_id>", pricing.PriceBookDetail.as_view()),
     path("price-books/<str:book_id>/prices", pricing.PriceBookPriceList.as_view()),

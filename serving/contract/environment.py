@@ -113,12 +113,14 @@ def url(
     return value
 
 
-def named_urls(environ: Environment, name: str, only: str) -> dict[str, str]:
+def named_urls(
+    environ: Environment, name: str, only: str, default: str | None = None
+) -> dict[str, str]:
     """Return URLs by name, of `eu=http://…,us=http://…`; a URL without a name has the name
     `only`."""
-    value = text(environ, name)
+    value = text(environ, name, default)
     if "=" not in value.split("://")[0]:
-        return {only: url(environ, name)}
+        return {only: url(environ, name, default)}
     urls = {}
     for part in value.split(","):
         key, _, address = part.strip().partition("=")

@@ -186,11 +186,11 @@ class DeploymentRecord(msgspec.Struct, frozen=True, gc=False):
     After `sleep_after_seconds` without a request its replicas stop until there is one again (0:
     they never do), which is waited for `wake_seconds`.
 
-    `weights` is a local folder or a Hugging Face id; `slots` is how many sequences one replica
-    works on at once, and `reserved_share` the part of all slots that is kept free of the tier
-    `batch` for each tier whose clients wait, while it is in use; `external_urls` are replicas that
-    somebody else runs (engine "external"). The fleet `fleet_id` alone runs it, in `region`, where
-    that is stated.
+    `weights` is where they are (`serving.contract.weights`), and `weights_digest` identifies their
+    content, None until it is known; `slots` is how many sequences one replica works on at once, and
+    `reserved_share` the part of all slots that is kept free of the tier `batch` for each tier whose
+    clients wait, while it is in use; `external_urls` are replicas that somebody else runs (engine
+    "external"). The fleet `fleet_id` alone runs it, in `region`, where that is stated.
     """
 
     deployment_id: Id
@@ -209,6 +209,7 @@ class DeploymentRecord(msgspec.Struct, frozen=True, gc=False):
     sleep_after_seconds: Seconds = 0.0
     fleet_id: Id = DEFAULT_FLEET
     region: Name | None = None
+    weights_digest: Digest | None = None
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:

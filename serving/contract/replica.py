@@ -9,7 +9,7 @@ import msgspec
 
 from serving.contract import SCHEMA
 from serving.contract.text_guard import TextGuard
-from serving.contract.units import At, Count, Id, Name, Seconds, Tokens
+from serving.contract.units import At, Count, Digest, Id, Name, Seconds, Tokens
 
 CACHE_SALT = "cache_salt"
 """Prefixes are cached by organization."""
@@ -45,6 +45,7 @@ class ReplicaRecord(msgspec.Struct, frozen=True):
     `template_tokens` is how many tokens its chat template adds to the bytes that it is told, at
     most: None where nobody measured it. `kv_capacity_tokens` is how many tokens its engine's KV
     cache holds; None where the engine does not say, and then nothing is bounded by it.
+    `weights_digest` is that of the folder it was started from, None where the fleet saw none.
     """
 
     replica_id: Id
@@ -63,4 +64,5 @@ class ReplicaRecord(msgspec.Struct, frozen=True):
     text_guard: TextGuard | None = None
     template_tokens: Tokens | None = None
     kv_capacity_tokens: Tokens | None = None
+    weights_digest: Digest | None = None
     schema: int = SCHEMA

@@ -26,7 +26,7 @@ Lineage = Annotated[str, Meta(max_length=64)]
 Cursor = Annotated[str, Meta(max_length=250)]
 """Where the next page of a snapshot begins: a publisher's own words, which readers give back."""
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
-"""HMAC-SHA-256 in hexadecimal digits."""
+"""SHA-256 or HMAC-SHA-256 in hexadecimal digits."""
 Seconds = Annotated[float, Meta(ge=0.0, le=10.0**7)]
 """A duration. Durations may be floats; money never is."""
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]

@@ -14,6 +14,7 @@ import xgrammar
 from transformers import AutoTokenizer
 
 from serving.contract.grammar import FORMAT_BLANKS_MAX, GrammarVerdict, Verdict
+from serving.contract.weights import weights_source
 from serving.offload.worker import serve
 
 CPU_SECONDS_MAX = 2.0
@@ -31,7 +32,10 @@ class GrammarCompiler:
     """Compiles with one tokenizer."""
 
     def __init__(self, weights: str) -> None:
-        tokenizer = AutoTokenizer.from_pretrained(weights, local_files_only=True)
+        source = weights_source(weights)
+        tokenizer = AutoTokenizer.from_pretrained(
+            source.location, revision=source.revision or "main", local_files_only=True
+        )
         known = xgrammar.TokenizerInfo.from_huggingface(tokenizer)
         # More threads would not survive the fork.
         self._compiler = xgrammar.GrammarCompiler(known, max_threads=1, cache_enabled=False)

@@ -12,6 +12,7 @@ from serving.contract.codec import NOT_JSON
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import FEATURES, NO_PREFIX_CACHE, STRUCTURAL_TAG
 from serving.contract.text_guard import TextGuard
+from serving.contract.weights import WeightsSource, weights_source
 from serving.engine.adapter import EMBEDDING_CAPABILITIES, GENERATION_CAPABILITIES, GIB, LaunchSpec
 from serving.engine.tokenizer import declared_of, write_marked
 from serving.engine.weights import WeightsUnreadable, serving_of, weights_bytes
@@ -86,13 +87,15 @@ class VllmAdapter:
         Ours come after the deployment's own arguments: of a flag given twice, the last counts.
         """
         marked = self._marked_tokenizer(deployment)
+        source = _source_of(deployment)
         command = (
             *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
-            *("--model", deployment.weights),
+            *("--model", source.location),
             *self._defaults(),
             *_declared(deployment),
             *deployment.engine_arguments,
             *((TOKENIZER, str(marked[0])) if marked else ()),
+            *_loading(source),
             *self._binding(deployment, port),
         )
         memory = PROCESSES_BYTES + int(1.2 * weights_bytes(deployment.weights))
@@ -198,6 +201,26 @@ class VllmAdapter:
             environment["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] = "http/protobuf"
             environment["OTEL_SERVICE_NAME"] = "vllm"
         return environment
+
+
+def _source_of(deployment: DeploymentRecord) -> WeightsSource:
+    """Return where the weights are. Raises WeightsUnreadable."""
+    try:
+        return weights_source(deployment.weights)
+    except ValueError as error:
+        raise WeightsUnreadable(f"{deployment.weights}: {error}") from error
+
+
+def _loading(source: WeightsSource) -> tuple[str, ...]:
+    """Return the flags that keep weights from running code, whatever the deployment's arguments
+    say: only safetensors are loaded, at the pinned commit, and no Python file beside them runs."""
+    is_streamed = source.kind == "object_storage"
+    pins = ("--revision", source.revision, "--tokenizer-revision", source.revision)
+    return (
+        "--no-trust-remote-code",
+        *("--load-format", "runai_streamer" if is_streamed else "safetensors"),
+        *(pins if source.revision else ()),
+    )
 
 
 def _declared(deployment: DeploymentRecord) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from serving.contract.environment import (
     url,
     whole_number,
 )
+from serving.contract.records import DEFAULT_FLEET
 from serving.contract.tiers import DEFAULT_GUARANTEES, Guarantees, read_guarantees
 
 TIMING_PREFIX = "PENSTOCK_FLEET_"
@@ -72,7 +73,7 @@ GRAMMAR_JUDGE_BYTES = 350 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class FleetConfig:
-    """One fleet: where control is, where it listens, where replicas may listen."""
+    """One fleet: its id, where control is, where it listens, where replicas may listen."""
 
     control_url: str
     credential: str
@@ -84,6 +85,7 @@ class FleetConfig:
     directory: Path
     replica_port_base: int
     replica_count_max: int
+    fleet_id: str = DEFAULT_FLEET
     keep_replicas: bool = True
     """Whether they outlive it, for its next life to adopt."""
     kv_cache_gib: int = 1
@@ -117,6 +119,7 @@ def read_config(environ: Environment = os.environ) -> FleetConfig:
         host=text(environ, "PENSTOCK_FLEET_HOST", "127.0.0.1"),
         port=whole_number(environ, "PENSTOCK_FLEET_PORT", 8704, PORT_MAX),
         directory=Path(text(environ, "PENSTOCK_FLEET_DATA_DIR")),
+        fleet_id=text(environ, "PENSTOCK_FLEET_ID", DEFAULT_FLEET),
         replica_port_base=whole_number(environ, "PENSTOCK_REPLICA_PORT_BASE", 8900, PORT_MAX),
         replica_count_max=whole_number(environ, "PENSTOCK_REPLICA_COUNT_MAX", 8, NUMBER_MAX),
         keep_replicas=switch(environ, "PENSTOCK_FLEET_KEEP_REPLICAS", default=True),

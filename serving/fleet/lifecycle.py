@@ -201,7 +201,10 @@ class ReplicaLifecycle:
         """Start the engine; the intent is on disk before it, its pid as soon as the disk takes it
         after it: until then it would be found by its environment. Raises LaunchError."""
         replica = self.replica
-        check_weights(replica.deployment.weights)
+        wanted = replica.deployment
+        replica.weights_digest = await asyncio.to_thread(
+            check_weights, wanted.weights, wanted.weights_digest
+        )
         replica.port = self.services.choose_port()
         replica.url = f"http://127.0.0.1:{replica.port}"
         launch = await asyncio.to_thread(

@@ -161,7 +161,8 @@ class FleetReconciler:
         if not batch.is_last:
             return
         before = self._deployments
-        self._deployments = {each.deployment_id: each for each in self._records.all()}
+        own = (each for each in self._records.all() if each.fleet_id == self.config.fleet_id)
+        self._deployments = {each.deployment_id: each for each in own}
         self.is_informed = True
         for deployment_id, record in self._deployments.items():
             if before.get(deployment_id) != record and deployment_id in self.restarts:

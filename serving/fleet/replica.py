@@ -135,6 +135,7 @@ class StoredReplica(msgspec.Struct, frozen=True):
     text_guard: TextGuard | None = None
     template_tokens: int | None = None
     kv_capacity_tokens: int | None = None
+    weights_digest: str | None = None
 
 
 class ManagedReplica:
@@ -177,6 +178,7 @@ class ManagedReplica:
         """As its engine last showed them."""
         self.template_tokens: int | None = None
         self.kv_capacity_tokens: int | None = None
+        self.weights_digest: str | None = None
         self.load_seconds_before = load_seconds_before
         """What the deployment's last replica took until it was ready,"""
         self.took_seconds: float | None = None
@@ -231,6 +233,7 @@ class ManagedReplica:
             text_guard=self.text_guard,
             template_tokens=self.template_tokens,
             kv_capacity_tokens=self.kv_capacity_tokens,
+            weights_digest=self.weights_digest,
         )
 
     @property
@@ -262,6 +265,7 @@ class ManagedReplica:
             text_guard=self.text_guard,
             template_tokens=self.template_tokens,
             kv_capacity_tokens=self.kv_capacity_tokens,
+            weights_digest=self.weights_digest,
         )
 
     def restore(self, stored: StoredReplica) -> bool:
@@ -275,9 +279,9 @@ class ManagedReplica:
         self.probes, self.text_guard = stored.probes, stored.text_guard
         self.template_tokens = stored.template_tokens
         self.kv_capacity_tokens = stored.kv_capacity_tokens
-        self.has_current_counters = (
-            False  # until it is looked at: samples were told of later moments
-        )
+        self.weights_digest = stored.weights_digest
+        # Until it is looked at: samples were told of later moments.
+        self.has_current_counters = False
         if self.endpoint:
             return True
         if stored.leader is None:

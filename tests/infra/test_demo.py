@@ -17,6 +17,7 @@ from control.pricing.models import PriceBook
 from control.pricing.selectors import prices_in_force
 from infra.demo.__main__ import main
 from serving.contract.api_key import is_well_formed
+from serving.engine.weights import weights_digest
 from tests.fixtures.organizations import quality_report
 
 pytestmark = pytest.mark.django_db
@@ -160,6 +161,23 @@ def test_a_model_for_embeddings_waits_where_there_is_no_room(
     write_variant(tmp_path / "vec" / "bf16")
     seed(family, embedding_weights=str(tmp_path / "vec"), embedding_replicas=0)
     assert Deployment.objects.get(variant__model__task="embed").replicas_min == 0
+
+
+def test_other_weights_in_the_same_place_are_a_new_variant(seed: Seed, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    write_variant(folder)
+    seed(folder)
+    earlier = Variant.objects.get()
+    Variant.objects.update(weights_digest=weights_digest(folder))
+    seed(folder)
+    assert Variant.objects.get() == earlier
+    (folder / "generation_config.json").write_text("{}")
+    seed(folder)
+    variant = Variant.objects.exclude(id=earlier.id).get()
+    assert (variant.precision, variant.is_default) == ("bf16-2", True)
+    assert variant.published_at is not None
+    running = {each.variant.precision: each.replicas_min for each in Deployment.objects.all()}
+    assert running == {"bf16": 0, "bf16-2": 1}
 
 
 def test_another_engine_takes_over(seed: Seed, family: Path) -> None:

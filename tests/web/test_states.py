@@ -20,6 +20,7 @@ from control.api_keys.services import revoke_key
 from control.catalog import fleet_status
 from control.catalog.fleet_status import FleetStatus
 from control.catalog.models import DeploymentState
+from control.catalog.retirement import end_deployment
 from control.db.models import CredentialState, InvitationState, credentials_in
 from control.errors import Conflict
 from control.operators.models import OperatorInvitation, OperatorToken
@@ -401,6 +402,7 @@ FLEETS: dict[DeploymentState, tuple[str, ...] | None] = {
     DeploymentState.ASLEEP: ("asleep", "stopped"),
     DeploymentState.FAILED: ("failed", "stopped"),
     DeploymentState.STOPPED: ("draining",),
+    DeploymentState.ENDED: ("draining",),
     DeploymentState.UNKNOWN: None,
 }
 
@@ -409,8 +411,10 @@ FLEETS: dict[DeploymentState, tuple[str, ...] | None] = {
 def test_a_deployments_state(
     operator: Client, script: Client, monkeypatch: pytest.MonkeyPatch, state: DeploymentState
 ) -> None:
-    wanted = 0 if state == DeploymentState.STOPPED else 1
+    wanted = 0 if state in (DeploymentState.STOPPED, DeploymentState.ENDED) else 1
     deployment = make_deployment(make_variant(make_model()), replicas_min=wanted)
+    if state == DeploymentState.ENDED:
+        deployment = end_deployment(actor=OPERATOR, deployment=deployment)
     replicas = tuple(
         ReplicaRecord(
             f"rep_{name}",

@@ -67,7 +67,7 @@ def option_of(variant: Variant, schedule: Schedule, is_running: bool) -> Variant
         variant=variant,
         public_id=public_id_of(variant),
         schedule=schedule,
-        report=max(variant.quality_reports.all(), key=lambda r: r.created_at, default=None),
+        report=variant.latest_report,
         is_running=is_running,
     )
 

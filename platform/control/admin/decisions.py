@@ -52,13 +52,15 @@ class AmountForm(ReasonForm):
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A question with its form, and the action that the form's values are passed to. `table`
-    shows what the decision rests on."""
+    shows what the decision rests on; `after` is the address of the page that follows, the row's
+    own if empty."""
 
     title: "StrOrPromise"
     words: "StrOrPromise"
     form: type[forms.Form]
     verb: Callable[..., object]
     table: dict[str, Any] | None = None
+    after: str = ""
 
 
 def decide(admin: ModelAdmin, request: HttpRequest, row: Any, decision: Decision) -> HttpResponse:
@@ -72,7 +74,7 @@ def decide(admin: ModelAdmin, request: HttpRequest, row: Any, decision: Decision
         else:
             done = gettext("%(action)s: done for %(row)s.")
             messages.success(request, done % {"action": decision.title, "row": row})
-            return redirect(change_url(admin, row))
+            return redirect(decision.after or change_url(admin, row))
     return decision_page(
         admin, request, row, title=decision.title, words=decision.words, form=form,
         table=decision.table,

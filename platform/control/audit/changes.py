@@ -22,6 +22,7 @@ LABELS: "dict[str, StrOrPromise]" = {
     "allowed_models": _("Allowed models"),
     "allowed_networks": _("Allowed networks"),
     "allowed_origins": _("Pages that may call"),
+    "allowed_regions": _("Allowed regions"),
     "amount_cents": _("Amount"),
     "as_of": _("As of"),
     "attempts": _("Attempts"),
@@ -70,6 +71,7 @@ LABELS: "dict[str, StrOrPromise]" = {
     "family_name": _("Family name"),
     "first_byte_seconds": _("Time to the first byte"),
     "first_day": _("First day"),
+    "fleet": _("Fleet"),
     "footer": _("Footer"),
     "gap_seconds": _("Longest pause"),
     "gateway_id": _("Gateway"),
@@ -189,6 +191,7 @@ LABELS: "dict[str, StrOrPromise]" = {
     "ways": _("Methods"),
     "weight": _("Share of a busy pool"),
     "weights": _("Weights"),
+    "weights_digest": _("Digest of the weights"),
     "why": _("Reason"),
     "words": _("Message"),
 }
@@ -196,6 +199,7 @@ LABELS: "dict[str, StrOrPromise]" = {
 UNSET: "dict[str, StrOrPromise]" = {
     "allowed_models": ANY,
     "allowed_networks": ANY,
+    "allowed_regions": ANY,
     "credit_days": _("without end"),
     "dedicated_to": _("nobody"),
     "ends_at": _("without end"),
@@ -210,6 +214,7 @@ UNSET: "dict[str, StrOrPromise]" = {
     "redemptions_max": _("any number"),
     "service_tiers": ANY,
     "unusual_factor": OFF,
+    "weights_digest": _("unknown"),
     **dict.fromkeys(
         (
             "limit_nanos",

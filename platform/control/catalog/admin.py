@@ -25,7 +25,8 @@ from control.admin.base import (
 )
 from control.admin.decisions import Decision, decide
 from control.admin.fields import indented
-from control.catalog import selectors, services
+from control.catalog import retirement, selectors, services
+from control.catalog.fleet_admin import FleetAdmin  # noqa: F401 - registers its pages
 from control.catalog.fleet_status import fleet_status
 from control.catalog.models import Deployment, Model, QualityReport, ReplicaFailure, Variant
 from control.catalog.publication import Requirement, RequirementCode, requirements
@@ -124,18 +125,20 @@ class VariantAdmin(VariantAdminMixin):
     list_select_related = ("model",)
     list_filter = ("model", "precision")
     fields = (
-        "model", "precision", "parent", "weights", "engine_arguments", "capabilities",
+        "model", "precision", "parent", "weights", "weights_digest", "engine_arguments",
+        "capabilities",
         "context_tokens", "output_tokens_max", "vocabulary_size", "dimensions", "parameter_count",
         "size_bytes", "published_at", "quality",
     )  # fmt: skip
     readonly_fields = ("published_at", "quality")
     actions = ("withdraw",)
-    actions_detail = ("publish",)
+    actions_detail = ("publish", "archive", "remove")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Keep the model, precision and parent of an existing variant."""
-        fixed = ("model", "precision", "parent") if obj else ()
-        return (*self.readonly_fields, *fixed)
+        """Keep the model, precision, parent and weights of an existing variant."""
+        fixed = ("model", "precision", "parent", "weights") if obj else ()
+        known = ("weights_digest",) if obj and obj.weights_digest else ()
+        return (*self.readonly_fields, *fixed, *known)
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> Variant:
         return services.create_variant(actor=actor, **values)
@@ -153,6 +156,38 @@ class VariantAdmin(VariantAdminMixin):
         variant = selectors.variant(unquote(object_id))
         return super().has_change_permission(request) and variant.published_at is None
 
+    @action(description=_("Archive"), permissions=["retire"])
+    def archive(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask for a confirmation; on POST, archive the variant."""
+        variant = selectors.variant(unquote(object_id))
+        decision = Decision(
+            gettext("Archive %(variant)s") % {"variant": variant},
+            gettext(
+                "It can be neither deployed nor published again, and its precision is free for"
+                " another variant. Withdraw it and end its deployments first."
+            ),
+            forms.Form,
+            partial(retirement.archive_variant, variant=variant),
+        )
+        return decide(self, request, variant, decision)
+
+    @action(description=_("Delete"), permissions=["retire"])
+    def remove(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask for a confirmation; on POST, delete the variant."""
+        variant = selectors.variant(unquote(object_id))
+        decision = Decision(
+            gettext("Delete %(variant)s") % {"variant": variant},
+            gettext("Its quality reports are deleted too. What usage or prices name stays."),
+            forms.Form,
+            partial(retirement.delete_variant, variant=variant),
+            after=reverse("admin:catalog_variant_changelist"),
+        )
+        return decide(self, request, variant, decision)
+
+    def has_retire_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """Allow only unpublished variants to be archived or deleted."""
+        return self.has_publish_permission(request, object_id)
+
     @admin.action(description=_("Withdraw from customers"), permissions=["change"])
     def withdraw(self, request: HttpRequest, queryset: QuerySet[Variant]) -> None:
         """Remove the variants from the customers' list."""
@@ -168,13 +203,13 @@ class VariantAdmin(VariantAdminMixin):
     @admin.display(description=_("Accuracy"))
     def accuracy(self, row: Variant) -> str:
         """Return the accuracy in the newest report."""
-        report = selectors.latest_report(row)
+        report = row.latest_report
         return _percent(report.accuracy if report else None)
 
     @admin.display(description=_("Quality report"))
     def quality(self, row: Variant) -> str:
         """Return the newest report, by skill."""
-        report = selectors.latest_report(row)
+        report = row.latest_report
         return gettext("No report yet.") if report is None else skills_table(report)
 
 
@@ -218,7 +253,7 @@ def requirement_row(variant: Variant, requirement: Requirement) -> tuple[str, st
 def _place(variant: Variant, code: RequirementCode) -> tuple[str, str]:
     """Return the words and the address of the page where a requirement is seen to."""
     if code == "deployment":
-        deployment = selectors.deployments(variant).first()
+        deployment = selectors.live_deployments(variant).first()
         if deployment is not None:
             url = row_url("admin:catalog_deployment_change", deployment.id)
             return gettext("Open the deployment"), url
@@ -242,8 +277,8 @@ class QualityReportAdmin(ReadOnlyAdmin):
     )  # fmt: skip
     list_select_related = ("variant__model",)
     fields = (
-        "variant", "created_at", "share_right", "question_count", "by_skill", "perplexity", "size",
-        "tokens_per_second", "as_written",
+        "variant", "weights_digest", "created_at", "share_right", "question_count", "by_skill",
+        "perplexity", "size", "tokens_per_second", "as_written",
     )  # fmt: skip
     readonly_fields = ("share_right", "by_skill", "size", "as_written")
 
@@ -277,17 +312,18 @@ class DeploymentAdmin(VariantAdminMixin):
     """Deployments; raising `replicas_min` from 0 starts one without a restart of anything."""
 
     list_display = (
-        "__str__", "state", "engine", "replicas_min", "replicas_max", "slots", "live_replicas",
+        "__str__", "state", "fleet", "engine", "replicas_min", "replicas_max", "slots",
+        "live_replicas",
     )  # fmt: skip
-    list_select_related = ("variant__model",)
-    list_filter = ("engine",)
+    list_select_related = ("variant__model", "fleet")
+    list_filter = ("fleet", "engine")
     fieldsets = (
         (
             None,
             {
                 "fields": (
-                    *("state", "variant", "engine", "dedicated_to", "live_replicas", "replicas"),
-                    "recent_failures",
+                    *("state", "variant", "fleet", "engine", "dedicated_to", "live_replicas"),
+                    *("replicas", "recent_failures"),
                 )
             },
         ),
@@ -313,6 +349,7 @@ class DeploymentAdmin(VariantAdminMixin):
         ),
     )
     readonly_fields = ("state", "live_replicas", "replicas", "recent_failures")
+    actions_detail = ("end", "remove")
     dollars_help = {
         "hourly_cost_nanos": _(
             "What one replica costs per hour, in dollars. Leave empty if unknown."
@@ -321,14 +358,39 @@ class DeploymentAdmin(VariantAdminMixin):
     column_labels = {"hourly_cost_nanos": _("Hourly cost")}
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Keep the variant of an existing deployment."""
-        return (*self.readonly_fields, *(("variant",) if obj else ()))
+        """Keep the variant and the fleet of an existing deployment."""
+        return (*self.readonly_fields, *(("variant", "fleet") if obj else ()))
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> Deployment:
         return services.create_deployment(actor=actor, **values)
 
     def change_row(self, actor: Actor, row: Deployment, changes: dict[str, Any]) -> Deployment:
         return services.update_deployment(actor=actor, deployment=row, changes=changes)
+
+    @action(description=_("End"), permissions=["change"])
+    def end(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask for a confirmation; on POST, end the deployment."""
+        deployment = selectors.deployment(unquote(object_id))
+        decision = Decision(
+            gettext("End %(deployment)s") % {"deployment": deployment},
+            gettext("It never starts again. Stop it first: set its replicas to 0."),
+            forms.Form,
+            partial(retirement.end_deployment, deployment=deployment),
+        )
+        return decide(self, request, deployment, decision)
+
+    @action(description=_("Delete"), permissions=["change"])
+    def remove(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask for a confirmation; on POST, delete the deployment."""
+        deployment = selectors.deployment(unquote(object_id))
+        decision = Decision(
+            gettext("Delete %(deployment)s") % {"deployment": deployment},
+            gettext("End it first. A deployment that served customers stays for the record."),
+            forms.Form,
+            partial(retirement.delete_deployment, deployment=deployment),
+            after=reverse("admin:catalog_deployment_changelist"),
+        )
+        return decide(self, request, deployment, decision)
 
     @admin.display(description=_("State"))
     def state(self, row: Deployment) -> str:

@@ -15,9 +15,9 @@ from control.api.operator_views import (
     RowSerializer,
 )
 from control.api.versions import versioned
-from control.catalog import selectors, services
+from control.catalog import retirement, selectors, services
 from control.catalog.fleet_status import fleet_status
-from control.catalog.models import Deployment, DeploymentState, Model, QualityReport, Variant
+from control.catalog.models import Deployment, DeploymentState, Fleet, Model, QualityReport, Variant
 from control.catalog.publication import RequirementCode, requirements
 from control.catalog.services import DEPLOYMENT_FIELDS, MODEL_FIELDS, VARIANT_FIELDS
 from control.forms import REASON_MAX
@@ -63,13 +63,14 @@ class AdminVariantSerializer(RowSerializer):
         model = Variant
         fields = (
             "id", "model_id", "precision", "parent_id", *sorted(VARIANT_FIELDS), "created_at",
-            "published_at",
+            "published_at", "archived_at",
         )  # fmt: skip
-        read_only_fields = ("id", "created_at", "published_at")
+        read_only_fields = ("id", "created_at", "published_at", "archived_at")
 
 
 class AdminVariantChangesSerializer(RowSerializer):
-    """Changes of a variant, whose model, precision and parent stay."""
+    """Changes of a variant, whose model, precision and parent stay. Its `weights` stay too: another
+    value is refused with `immutable`. A `weights_digest` can be set while it is empty."""
 
     class Meta:
         model = Variant
@@ -77,7 +78,7 @@ class AdminVariantChangesSerializer(RowSerializer):
 
 
 class AdminDeploymentChangesSerializer(RowSerializer):
-    """Changes of a deployment, whose variant stays."""
+    """Changes of a deployment, whose variant and fleet stay."""
 
     dedicated_to_id = RowIdField(
         Organization, source="dedicated_to", required=False, allow_null=True
@@ -89,22 +90,25 @@ class AdminDeploymentChangesSerializer(RowSerializer):
 
 
 class AdminDeploymentSerializer(AdminDeploymentChangesSerializer):
-    """A deployment: how many replicas of a variant run, and how. Timeouts are in seconds."""
+    """A deployment: how many replicas of a variant run in a fleet, and how. Timeouts are in
+    seconds. `region` is the fleet's."""
 
     variant_id = RowIdField(Variant, source="variant")
+    fleet_id = RowIdField(Fleet, source="fleet", required=False)
+    region = serializers.CharField(source="fleet.region", read_only=True)
     state = serializers.SerializerMethodField()
 
     class Meta(AdminDeploymentChangesSerializer.Meta):
         fields = (
-            "id", "state", "variant_id",
-            *AdminDeploymentChangesSerializer.Meta.fields, "created_at",
+            "id", "state", "variant_id", "fleet_id", "region",
+            *AdminDeploymentChangesSerializer.Meta.fields, "created_at", "ended_at",
         )  # fmt: skip
-        read_only_fields = ("id", "created_at")
+        read_only_fields = ("id", "created_at", "ended_at")
 
     @extend_schema_field(serializers.ChoiceField(choices=DeploymentState.choices))
     def get_state(self, deployment: Deployment) -> str:
-        """Return whether it serves requests: `ready`, `loading`, `asleep`, `failed`, `stopped`, or
-        `unknown` while the fleet does not respond."""
+        """Return whether it serves requests: `ready`, `loading`, `asleep`, `failed`, `stopped`,
+        `ended`, or `unknown` while the fleet does not respond."""
         return deployment.state(fleet_status())
 
 
@@ -118,6 +122,7 @@ class VariantFilterSerializer(OperatorSerializer):
     """Filters of deployments."""
 
     variant_id = serializers.CharField(required=False)
+    fleet_id = serializers.CharField(required=False)
 
 
 class AdminModelList(OperatorApiView):
@@ -199,6 +204,14 @@ class AdminVariantDetail(OperatorApiView):
             services.update_variant(actor=self.actor, variant=variant, changes=changes)
         )
 
+    @extend_schema(operation_id="admin_variants_delete", responses={204: None})
+    def delete(self, request: Request, variant_id: str) -> Response:
+        """Delete a variant with its quality reports. If it is published, or if deployments, prices,
+        usage or other variants refer to it, the answer is 409."""
+        variant = selectors.variant(variant_id)
+        retirement.delete_variant(actor=self.actor, variant=variant)
+        return Response(status=204)
+
 
 class PublishVariantSerializer(OperatorSerializer):
     """Why a variant is published although it has no price or no running deployment yet; the audit
@@ -250,7 +263,8 @@ class PublishVariant(OperatorApiView):
 
 class AdminQualityReportSerializer(RowSerializer):
     """The result of an evaluation of a variant. `document` is the evaluation's own report, which
-    has `right`, `asked`, `share`, `low` and `high` at `accuracy.overall`."""
+    has `right`, `asked`, `share`, `low` and `high` at `accuracy.overall`. A `weights_digest` in it
+    must be the variant's."""
 
     variant_id = serializers.CharField(read_only=True)
     document = serializers.JSONField()
@@ -258,8 +272,8 @@ class AdminQualityReportSerializer(RowSerializer):
     class Meta:
         model = QualityReport
         fields = (
-            "id", "variant_id", "document", "question_count", "accuracy", "accuracy_low",
-            "accuracy_high", "created_at",
+            "id", "variant_id", "weights_digest", "document", "question_count", "accuracy",
+            "accuracy_low", "accuracy_high", "created_at",
         )  # fmt: skip
         read_only_fields = tuple(sorted({*fields} - {"document"}))
 
@@ -294,6 +308,21 @@ class WithdrawVariant(OperatorApiView):
         """Remove a variant from the customers' list. A model's default cannot be withdrawn."""
         variant = selectors.variant(variant_id)
         return self.shown(services.withdraw_variant(actor=self.actor, variant=variant))
+
+
+class ArchiveVariant(OperatorApiView):
+    """The archiving of a variant."""
+
+    serializer_class = AdminVariantSerializer
+    write_permission = Permission.CATALOG_WRITE
+
+    @idempotent
+    @extend_schema(operation_id="admin_variants_archive", request=None)
+    def post(self, request: Request, variant_id: str) -> Response:
+        """Archive a withdrawn variant whose deployments have ended, for good. Its precision is free
+        for another variant then."""
+        variant = selectors.variant(variant_id)
+        return self.shown(retirement.archive_variant(actor=self.actor, variant=variant))
 
 
 class AdminDeploymentList(OperatorApiView):
@@ -339,3 +368,25 @@ class AdminDeploymentDetail(OperatorApiView):
         return self.shown(
             services.update_deployment(actor=self.actor, deployment=deployment, changes=changes)
         )
+
+    @extend_schema(operation_id="admin_deployments_delete", responses={204: None})
+    def delete(self, request: Request, deployment_id: str) -> Response:
+        """Delete an ended deployment. If usage or figures of its replicas refer to it, the answer
+        is 409 `referenced`."""
+        deployment = selectors.deployment(deployment_id)
+        retirement.delete_deployment(actor=self.actor, deployment=deployment)
+        return Response(status=204)
+
+
+class EndDeployment(OperatorApiView):
+    """The end of a deployment."""
+
+    serializer_class = AdminDeploymentSerializer
+    write_permission = Permission.CATALOG_WRITE
+
+    @idempotent
+    @extend_schema(operation_id="admin_deployments_end", request=None)
+    def post(self, request: Request, deployment_id: str) -> Response:
+        """End a stopped deployment for good: gateways and the fleet forget it."""
+        deployment = selectors.deployment(deployment_id)
+        return self.shown(retirement.end_deployment(actor=self.actor, deployment=deployment))

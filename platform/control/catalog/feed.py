@@ -36,6 +36,8 @@ def deployment_record(deployment: Deployment) -> FeedRecord:
     record = DeploymentRecord(
         deployment_id=deployment.id,
         variant_id=variant.id,
+        fleet_id=deployment.fleet.id,
+        region=deployment.fleet.region or None,
         engine=deployment.engine,  # type: ignore[arg-type]
         weights=variant.weights,
         replicas_min=deployment.replicas_min,
@@ -55,5 +57,6 @@ def deployment_record(deployment: Deployment) -> FeedRecord:
         reserved_share=deployment.reserved_share,
         task=variant.model.task,  # type: ignore[arg-type]
         sleep_after_seconds=deployment.sleep_after_seconds,
+        weights_digest=variant.weights_digest or None,
     )
     return FeedRecord("deployment", deployment.id, record)

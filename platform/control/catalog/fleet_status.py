@@ -1,9 +1,11 @@
-"""The running replicas as the fleet reports them, for display."""
+"""The running replicas as the fleets report them, for display."""
 
 import time
 import urllib.request
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 
 from django.conf import settings
 from django.utils.translation import gettext
@@ -19,19 +21,21 @@ FAILURE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class FleetStatus:
-    """The existing replicas; `is_down` if the fleet did not respond, so that nothing is known."""
+    """The existing replicas; `is_down` if no fleet responded, so that nothing is known, else
+    `silent` are the ids of the fleets that did not."""
 
     replicas: tuple[ReplicaRecord, ...] = ()
     is_down: bool = False
+    silent: frozenset[str] = frozenset()
 
     def of(self, deployment_id: str) -> list[ReplicaRecord]:
         return [each for each in self.replicas if each.deployment_id == deployment_id]
 
-    def summary(self, deployment_id: str) -> str:
-        """Return a text such as `1 ready, 2 loading`."""
+    def summary(self, *deployment_ids: str) -> str:
+        """Return a text such as `1 ready, 2 loading` about some deployments."""
         if self.is_down:
             return gettext("unknown: the fleet does not respond")
-        states = Counter(each.state for each in self.of(deployment_id))
+        states = Counter(each.state for id_ in deployment_ids for each in self.of(id_))
         return ", ".join(f"{count} {state}" for state, count in states.items()) or gettext("none")
 
 
@@ -45,7 +49,8 @@ class StatusCache:
         """Return the status; request it if the last one has expired."""
         if time.monotonic() >= self.expires_at:
             self.status = _poll()
-            kept_seconds = FAILURE_SECONDS if self.status.is_down else KEPT_SECONDS
+            is_whole = not (self.status.is_down or self.status.silent)
+            kept_seconds = KEPT_SECONDS if is_whole else FAILURE_SECONDS
             self.expires_at = time.monotonic() + kept_seconds
         return self.status
 
@@ -58,19 +63,30 @@ cache = StatusCache()
 
 
 def fleet_status() -> FleetStatus:
-    """Return the fleet's status, requested at most once a second. After a request that failed,
+    """Return the fleets' status, requested at most once a second. After a request that failed,
     which may take TIMEOUT_SECONDS, the next one is made FAILURE_SECONDS later."""
     return cache.get()
 
 
 def _poll() -> FleetStatus:
+    """Ask all fleets at once."""
+    urls = settings.CONFIG.fleet_urls
+    with ThreadPoolExecutor(len(urls)) as threads:
+        found = dict(zip(urls, threads.map(_replicas, urls.values()), strict=True))
+    silent = frozenset(fleet_id for fleet_id, replicas in found.items() if replicas is None)
+    replicas = tuple(chain.from_iterable(each or () for each in found.values()))
+    return FleetStatus(replicas, is_down=len(silent) == len(urls), silent=silent)
+
+
+def _replicas(url: str) -> list[ReplicaRecord] | None:
+    """Return a fleet's replicas, None if it does not respond."""
     request = urllib.request.Request(  # noqa: S310 - the operator's own http address
-        f"{settings.CONFIG.fleet_url}/replicas?after=0",
+        f"{url}/replicas?after=0",
         headers={"Authorization": f"Bearer {settings.CONFIG.credential}"},
     )
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
             page = decode(response.read(), FeedPage)
-            return FleetStatus(tuple(decode(each.record, ReplicaRecord) for each in page.changes))
+            return [decode(each.record, ReplicaRecord) for each in page.changes]
     except (OSError, ContractError):
-        return FleetStatus(is_down=True)
+        return None

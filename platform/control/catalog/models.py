@@ -9,15 +9,31 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from control.accounts.models import NAME_MAX
+from control.catalog.external_servers import check_server_url, check_unique
 from control.catalog.fleet_status import FleetStatus
 from control.db.models import ID_MAX, new_id
-from control.organizations.models import Organization
+from control.organizations.models import REGION_FORM, REGION_MAX, Organization
+from serving.contract.environment import IDENTIFIER
+from serving.contract.records import DEFAULT_FLEET
 from serving.contract.replica import ISOLATING, State
+from serving.contract.weights import weights_source
 
 PUBLIC_ID_MAX = 100
 FAILURE_REASON_MAX = 500
 # The values that gateways accept (`serving.contract.units`).
 ID_FORM = RegexValidator(r"^[A-Za-z0-9_.:-]+\Z", "An id has letters, digits and _ . : - only.")
+DIGEST_FORM = RegexValidator(r"^[0-9a-f]{64}\Z", "A digest is 64 hexadecimal digits (SHA-256).")
+WEIGHTS_FLAGS = frozenset(
+    {
+        "--code-revision", "--config", "--hf-config-path", "--load-format", "--model", "--revision",
+        "--tokenizer-revision", "--trust-remote-code",
+    }
+)  # fmt: skip
+"""Arguments that would load other weights than the variant's, or run code that lies beside them."""
+FLEET_ID_FORM = RegexValidator(
+    rf"^{IDENTIFIER.pattern}\Z", "A fleet's ID has letters, digits, _ and -."
+)
+CREDENTIAL_NAME_MAX = 40
 COUNT_BOUNDS = [MaxValueValidator(10**9)]
 SECONDS_BOUNDS = [MinValueValidator(0.0), MaxValueValidator(10.0**7)]
 
@@ -36,6 +52,23 @@ def new_report_id() -> str:
 
 def new_deployment_id() -> str:
     return new_id("dep")
+
+
+def check_weights_source(weights: str) -> None:
+    """Raise ValidationError for weights that no fleet could load, with what to write instead."""
+    try:
+        weights_source(weights)
+    except ValueError as error:
+        raise ValidationError(str(error)) from error
+
+
+def check_engine_argument(argument: str) -> None:
+    """Raise ValidationError for an argument that belongs to the variant's weights."""
+    flag = argument.partition("=")[0].replace("_", "-")
+    if flag in WEIGHTS_FLAGS:
+        raise ValidationError(
+            f"{flag} is set by the platform: it decides which weights are loaded."
+        )
 
 
 class Task(models.TextChoices):
@@ -83,16 +116,44 @@ class Model(models.Model):
 class Variant(models.Model):
     """One set of weights in one precision. Customers may use it once it is published; a quantized
     one (with a `parent`) needs a quality report for that. `dimensions` is the length of the vectors
-    of a model for embeddings."""
+    of a model for embeddings.
+
+    Its weights never change. `weights_digest` identifies their content
+    (`serving.engine.weights.weights_digest`): declared by an operator or found by the first load,
+    empty until then, and fixed from then on.
+    """
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_variant_id)
     model = models.ForeignKey(Model, models.PROTECT, related_name="variants")
     precision = models.CharField(max_length=16, help_text=_("bf16, fp8, int8, int4, …"))
-    weights = models.CharField(max_length=200, help_text=_("A local folder or a Hugging Face ID."))
+    weights = models.CharField(
+        max_length=200,
+        validators=[check_weights_source],
+        help_text=_(
+            "A folder on the fleet's host, a Hugging Face ID with its commit (owner/name@commit),"
+            " an s3://, gs:// or az:// URL, or the model's name on an external server. It never"
+            " changes."
+        ),
+    )
+    weights_digest = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        validators=[DIGEST_FORM],
+        help_text=_(
+            "SHA-256 of the weights' files. Leave it empty to take that of the first load; after"
+            " that it never changes."
+        ),
+    )
     parent = models.ForeignKey(
         "self", models.PROTECT, null=True, blank=True, related_name="quantized"
     )
-    engine_arguments = ArrayField(models.CharField(max_length=200), default=list, blank=True)
+    engine_arguments = ArrayField(
+        models.CharField(max_length=200, validators=[check_engine_argument]),
+        default=list,
+        blank=True,
+    )
     capabilities = ArrayField(models.CharField(max_length=64), default=list, blank=True)
     context_tokens = models.PositiveIntegerField(validators=COUNT_BOUNDS)
     output_tokens_max = models.PositiveIntegerField(validators=COUNT_BOUNDS)
@@ -107,12 +168,18 @@ class Variant(models.Model):
     size_bytes = models.PositiveBigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
     published_at = models.DateTimeField(null=True, blank=True)
+    archived_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         db_table = "catalog_variant"
         ordering = ["created_at"]
         constraints = [
-            models.UniqueConstraint(fields=["model", "precision"], name="precision_is_unique"),
+            models.UniqueConstraint(
+                fields=["model", "precision"],
+                name="live_precision_is_unique",
+                condition=Q(archived_at__isnull=True),
+                violation_error_message="The model has a variant of this precision.",
+            ),
             models.CheckConstraint(
                 condition=Q(output_tokens_max__gte=1, output_tokens_max__lte=F("context_tokens")),
                 name="output_fits_context",
@@ -140,9 +207,20 @@ class Variant(models.Model):
         """Whether the model's own name means this variant."""
         return self.model.default_variant_id == self.id
 
+    @property
+    def is_archived(self) -> bool:
+        """Whether it can be neither deployed nor published again."""
+        return self.archived_at is not None
+
+    @property
+    def latest_report(self) -> "QualityReport | None":
+        """The newest quality report of these weights; for lists, prefetch `quality_reports`."""
+        reports = self.quality_reports.all()
+        return next((one for one in reports if one.weights_digest == self.weights_digest), None)
+
 
 class QualityReport(models.Model):
-    """The result of an evaluation; the newest one of a variant counts.
+    """The result of an evaluation; of a variant, the newest one with its weights' digest counts.
 
     `document` is the report as the evaluation wrote it; the columns hold what lists and charts
     need; `skills` holds accuracy by skill with its 95 % interval.
@@ -150,6 +228,10 @@ class QualityReport(models.Model):
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_report_id)
     variant = models.ForeignKey(Variant, models.PROTECT, related_name="quality_reports")
+    weights_digest = models.CharField(
+        max_length=64, blank=True, default="", db_default="", validators=[DIGEST_FORM]
+    )
+    """The digest of the evaluated weights; empty while the variant has none."""
     document = models.JSONField()
     question_count = models.PositiveIntegerField(null=True, blank=True)
     accuracy = models.FloatField(null=True, blank=True)
@@ -175,6 +257,43 @@ class QualityReport(models.Model):
         return f"{self.variant} of {self.created_at:%Y-%m-%d}"
 
 
+class Fleet(models.Model):
+    """The owner of its deployments' replicas: a process on one host or a cluster, named by
+    PENSTOCK_FLEET_ID. Its `region` is where requests are processed, empty if nobody said.
+
+    Control grants each of its lives (`instance_id`) a `generation`, and hears only the newest. It
+    belongs to the credential that registered it first.
+    """
+
+    id = models.CharField(
+        _("ID"),
+        primary_key=True,
+        max_length=ID_MAX,
+        validators=[FLEET_ID_FORM],
+        help_text=_("PENSTOCK_FLEET_ID of its processes. It never changes."),
+    )
+    name = models.CharField(max_length=NAME_MAX)
+    region = models.CharField(
+        max_length=REGION_MAX,
+        blank=True,
+        default="",
+        validators=[REGION_FORM],
+        help_text=_("Where requests are processed, such as eu-west. Empty if it is not known."),
+    )
+    generation = models.PositiveBigIntegerField(default=0)
+    instance_id = models.CharField(max_length=ID_MAX, blank=True, default="")
+    credential_name = models.CharField(max_length=CREDENTIAL_NAME_MAX, blank=True, default="")
+    heard_at = models.DateTimeField(_("last heard"), null=True, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "catalog_fleet"
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Engine(models.TextChoices):
     """The engine that serves the weights."""
 
@@ -194,6 +313,7 @@ class DeploymentState(models.TextChoices):
     ASLEEP = "asleep", _("Asleep")
     FAILED = "failed", _("Failed")
     STOPPED = "stopped", _("Stopped")
+    ENDED = "ended", _("Ended")
     UNKNOWN = "unknown", _("Unknown: the fleet does not respond")
 
     @property
@@ -205,7 +325,7 @@ class DeploymentState(models.TextChoices):
 
 class Deployment(models.Model):
     """The desired state of running a variant; `replicas_min` of 0 stops it. Timeouts are in
-    seconds.
+    seconds. Its fleet never changes: replicas have one owner.
 
     A deployment that may sleep (`sleep_after_seconds`) has no replica while there are no requests,
     and the next request wakes it; a request does not wake a stopped one. `hourly_cost_nanos` is
@@ -214,6 +334,13 @@ class Deployment(models.Model):
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_deployment_id)
     variant = models.ForeignKey(Variant, models.PROTECT, related_name="deployments")
+    fleet: models.ForeignKey[Fleet | str, Fleet] = models.ForeignKey(
+        Fleet,
+        models.PROTECT,
+        related_name="deployments",
+        default=DEFAULT_FLEET,
+        db_default=DEFAULT_FLEET,
+    )
     engine = models.CharField(max_length=16, choices=Engine, default=Engine.VLLM)
     replicas_min = models.PositiveIntegerField(default=0, validators=COUNT_BOUNDS)
     replicas_max = models.PositiveIntegerField(default=1, validators=COUNT_BOUNDS)
@@ -224,8 +351,14 @@ class Deployment(models.Model):
         default=0.1,
         help_text=_("Share of all slots kept free for each tier whose clients wait, while in use."),
     )
-    engine_arguments = ArrayField(models.CharField(max_length=200), default=list, blank=True)
-    external_urls = ArrayField(models.CharField(max_length=200), default=list, blank=True)
+    engine_arguments = ArrayField(
+        models.CharField(max_length=200, validators=[check_engine_argument]),
+        default=list,
+        blank=True,
+    )
+    external_urls = ArrayField(
+        models.CharField(max_length=200, validators=[check_server_url]), default=list, blank=True
+    )
     dedicated_to = models.ForeignKey(
         Organization, models.PROTECT, null=True, blank=True, related_name="deployments"
     )
@@ -248,6 +381,7 @@ class Deployment(models.Model):
     )
     hourly_cost_nanos = models.BigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
+    ended_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         db_table = "catalog_deployment"
@@ -282,12 +416,19 @@ class Deployment(models.Model):
         """Whether nobody wants it to run: a request does not wake it."""
         return self.replicas_min == 0
 
+    @property
+    def is_ended(self) -> bool:
+        """Whether it can never run again."""
+        return self.ended_at is not None
+
     def state(self, fleet: FleetStatus) -> DeploymentState:
         """Return whether it serves requests, by what is wanted and what the fleet reports. A ready
         replica counts before those that are still loading, and these before failed ones."""
+        if self.is_ended:
+            return DeploymentState.ENDED
         if self.is_stopped:
             return DeploymentState.STOPPED
-        if fleet.is_down:
+        if fleet.is_down or self.fleet_id in fleet.silent:
             return DeploymentState.UNKNOWN
         states = {replica.state for replica in fleet.of(self.id)}
         if "ready" in states:
@@ -298,7 +439,12 @@ class Deployment(models.Model):
         return DeploymentState.FAILED if is_failed else DeploymentState.LOADING
 
     def clean(self) -> None:
-        """Refuse an external server that organizations share, unless it isolates them."""
+        """Refuse a server that is named twice, and an external server that organizations share,
+        unless it isolates them."""
+        try:
+            check_unique(self.external_urls)
+        except ValidationError as error:
+            raise ValidationError({"external_urls": error.messages}) from error
         is_shared = self.engine == Engine.EXTERNAL and self.dedicated_to_id is None
         if is_shared and ISOLATING.isdisjoint(self.engine_arguments):
             wanted = " or ".join(sorted(ISOLATING))

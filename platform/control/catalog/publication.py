@@ -79,7 +79,7 @@ def _weights_problem(variant: Variant) -> str:
 
 
 def _report_problem(variant: Variant) -> str:
-    if selectors.latest_report(variant) is not None:
+    if variant.latest_report is not None:
         return ""
     return gettext("A quantized variant needs a quality report.")
 
@@ -104,7 +104,7 @@ def _price_problem(variant: Variant, at: datetime) -> str:
 
 
 def _deployment_problem(variant: Variant) -> str:
-    deployments = list(selectors.deployments(variant))
+    deployments = list(selectors.live_deployments(variant))
     if not deployments:
         return gettext("It has no deployment.")
     fleet = fleet_status()

@@ -2,7 +2,7 @@
 
 from django.db.models import Prefetch, Q, QuerySet
 
-from control.catalog.models import Deployment, Model, QualityReport, ReplicaFailure, Variant
+from control.catalog.models import Deployment, Fleet, Model, ReplicaFailure, Variant
 from control.db.models import get_or_not_found
 from control.organizations.models import Organization
 
@@ -69,19 +69,19 @@ def variant(variant_id: str) -> Variant:
 
 
 def variant_of(model: Model, precision: str) -> Variant | None:
-    """Return a model's variant of a precision."""
-    return variants(model).filter(precision=precision).first()
-
-
-def latest_report(variant: Variant) -> QualityReport | None:
-    """Return the newest quality report of a variant."""
-    return QualityReport.objects.filter(variant=variant).order_by("-created_at").first()
+    """Return a model's variant of a precision, unless it is archived."""
+    return variants(model).filter(precision=precision, archived_at__isnull=True).first()
 
 
 def deployments(variant: Variant | None = None) -> QuerySet[Deployment]:
     """Return the deployments of a variant, or all of them, for operators."""
-    found = Deployment.objects.select_related("variant__model", "dedicated_to")
+    found = Deployment.objects.select_related("variant__model", "dedicated_to", "fleet")
     return found if variant is None else found.filter(variant=variant)
+
+
+def live_deployments(variant: Variant | None = None) -> QuerySet[Deployment]:
+    """Return the deployments of a variant, or all of them, that have not ended."""
+    return deployments(variant).filter(ended_at__isnull=True)
 
 
 def deployment(deployment_id: str) -> Deployment:
@@ -103,7 +103,28 @@ def locked_variant(variant_id: str) -> Variant:
 def locked_deployment(deployment_id: str) -> Deployment:
     """Return a deployment with its row locked. Raises ObjectNotFound."""
     rows = Deployment.objects.select_for_update(of=("self",), no_key=True)
-    return get_or_not_found(rows.select_related("variant__model"), "deployment", id=deployment_id)
+    rows = rows.select_related("variant__model", "fleet")
+    return get_or_not_found(rows, "deployment", id=deployment_id)
+
+
+def fleets() -> QuerySet[Fleet]:
+    """Return all fleets, for operators."""
+    return Fleet.objects.all()
+
+
+def fleet(fleet_id: str) -> Fleet:
+    """Return a fleet, for operators. Raises ObjectNotFound."""
+    return get_or_not_found(fleets(), "fleet", id=fleet_id)
+
+
+def locked_fleet(fleet_id: str) -> Fleet:
+    """Return a fleet with its row locked. Raises ObjectNotFound."""
+    return get_or_not_found(Fleet.objects.select_for_update(no_key=True), "fleet", id=fleet_id)
+
+
+def deployment_ids(fleet: Fleet) -> list[str]:
+    """Return the ids of a fleet's deployments."""
+    return list(fleet.deployments.values_list("id", flat=True))
 
 
 def failures(deployment: Deployment | None = None) -> QuerySet[ReplicaFailure]:

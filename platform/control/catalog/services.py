@@ -4,21 +4,25 @@ the fleet says of replicas that failed, which it forgets within minutes."""
 import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Annotated, Any
 
 import msgspec
 import structlog
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.dispatch import Signal
 from django.utils import timezone
 
 from control.audit import services as audit
 from control.catalog import selectors
+from control.catalog.external_servers import check_unique
 from control.catalog.feed import deployment_record, model_record
 from control.catalog.fleet_status import fleet_status
 from control.catalog.models import (
     FAILURE_REASON_MAX,
     Deployment,
+    Engine,
     Model,
     QualityReport,
     ReplicaFailure,
@@ -31,13 +35,15 @@ from control.errors import Conflict, InvalidValue
 from control.feed.services import publish
 from control.permissions import Actor, Permission, require_operator
 from serving.contract.codec import storable
+from serving.contract.units import Digest
+from serving.contract.weights import how_to_pin, weights_source
 
 MODEL_FIELDS = frozenset({"name", "description", "organization_ids"})
 CREATED_MODEL_FIELDS = MODEL_FIELDS | {"public_id", "task"}
 VARIANT_FIELDS = frozenset(
     {
-        "weights", "engine_arguments", "capabilities", "context_tokens", "output_tokens_max",
-        "vocabulary_size", "dimensions", "parameter_count", "size_bytes",
+        "weights", "weights_digest", "engine_arguments", "capabilities", "context_tokens",
+        "output_tokens_max", "vocabulary_size", "dimensions", "parameter_count", "size_bytes",
     }
 )  # fmt: skip
 CREATED_VARIANT_FIELDS = VARIANT_FIELDS | {"model", "precision", "parent"}
@@ -49,6 +55,9 @@ DEPLOYMENT_FIELDS = frozenset(
         "hourly_cost_nanos",
     }
 )  # fmt: skip
+CREATED_DEPLOYMENT_FIELDS = DEPLOYMENT_FIELDS | {"fleet"}
+IDENTITY = frozenset({"engine", "engine_arguments", "slots", "external_urls", "dedicated_to"})
+"""The fields in which a fleet's deployments of a variant must differ."""
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 NOT_PUBLISHED = frozenset({"hourly_cost_nanos"})
@@ -122,6 +131,7 @@ def create_variant(*, actor: Actor, model: Model, precision: str, **fields: Any)
     require_operator(actor, Permission.CATALOG_WRITE)
     _require_fields(fields, VARIANT_FIELDS | {"parent"})
     variant = Variant(model=model, precision=precision, **fields)
+    _require_new_variant(variant)
     create_row(variant)
     audit.record_about(
         actor, "variant.created", variant, **snapshot(variant, CREATED_VARIANT_FIELDS)
@@ -129,29 +139,69 @@ def create_variant(*, actor: Actor, model: Model, precision: str, **fields: Any)
     return variant
 
 
+def _require_new_variant(variant: Variant) -> None:
+    """Raise InvalidValue where the model has such a variant under another precision."""
+    same = Variant.objects.filter(
+        model=variant.model, weights=variant.weights, weights_digest=variant.weights_digest,
+        engine_arguments=variant.engine_arguments, archived_at__isnull=True,
+    ).exclude(precision=variant.precision).first()  # fmt: skip
+    if same is not None:
+        words = f"weights: {same} has the same weights and engine arguments."
+        raise InvalidValue(words, param="weights", code="duplicate")
+
+
 @transaction.atomic
 def update_variant(*, actor: Actor, variant: Variant, changes: Mapping[str, Any]) -> Variant:
-    """Change VARIANT_FIELDS of a variant and republish its deployments."""
+    """Change VARIANT_FIELDS of a variant and republish its deployments.
+
+    Raises InvalidValue for other weights than it has. A digest may be set while there is none.
+    """
     require_operator(actor, Permission.CATALOG_WRITE)
     _require_fields(changes, VARIANT_FIELDS)
     variant = selectors.locked_variant(variant.id)
+    for field in ("weights", "weights_digest"):
+        fixed = getattr(variant, field)
+        if fixed and changes.get(field, fixed) != fixed:
+            words = f"{field} of a variant never changes: add a new variant for other weights."
+            raise InvalidValue(words, param=field, code="immutable")
+    if digest := changes.get("weights_digest"):
+        _bind_reports(variant, digest)
     if differences := apply_changes(variant, changes):
         audit.record_about(actor, "variant.updated", variant, **differences)
-        deployments = selectors.deployments(variant)
+        deployments = selectors.live_deployments(variant)
         publish([model_record(variant), *(deployment_record(each) for each in deployments)])
     return variant
 
 
+def _bind_reports(variant: Variant, digest: str) -> None:
+    """Let reports that named no weights be of those that the variant turns out to have."""
+    variant.quality_reports.filter(weights_digest="").update(weights_digest=digest)
+
+
 @transaction.atomic
 def record_quality(*, actor: Actor, variant: Variant, document: dict[str, Any]) -> QualityReport:
-    """Store a quality report of a variant; the newest counts. Raises InvalidValue for an invalid
-    report."""
+    """Store a quality report of a variant; the newest counts.
+
+    Raises InvalidValue for an invalid report, and for one whose `weights_digest` is not the
+    variant's.
+    """
     require_operator(actor, Permission.CATALOG_WRITE)
-    report = QualityReport(variant=variant, document=document, **quality_columns(document))
+    columns = quality_columns(document)
+    variant = selectors.locked_variant(variant.id)
+    evaluated = columns["weights_digest"] or variant.weights_digest
+    if variant.weights_digest and evaluated != variant.weights_digest:
+        raise InvalidValue(
+            f"quality report: it is of other weights ({evaluated}) than {variant} has"
+            f" ({variant.weights_digest}).",
+            param="document",
+        )
+    columns["weights_digest"] = evaluated
+    report = QualityReport(variant=variant, document=document, **columns)
     create_row(report)
     audit.record_about(
-        actor, "variant.quality_recorded", variant, report=report.id, accuracy=report.accuracy
-    )
+        actor, "variant.quality_recorded", variant,
+        report=report.id, accuracy=report.accuracy, weights_digest=evaluated,
+    )  # fmt: skip
     return report
 
 
@@ -168,6 +218,7 @@ def publish_variant(*, actor: Actor, variant: Variant, override_reason: str = ""
     variant = selectors.locked_variant(variant.id)
     if variant.published_at is not None:
         return variant
+    _require_not_archived(variant)
     require_publishable(variant, missing, override_reason)
     apply_changes(variant, {"published_at": timezone.now()})
     if model.default_variant_id is None:
@@ -175,7 +226,8 @@ def publish_variant(*, actor: Actor, variant: Variant, override_reason: str = ""
     variant.model = model
     waived = [each.code for each in missing]
     details = {"missing": waived, "override_reason": override_reason} if waived else {}
-    audit.record_about(actor, "variant.published", variant, **details)
+    digest = variant.weights_digest
+    audit.record_about(actor, "variant.published", variant, weights_digest=digest, **details)
     publish([model_record(variant)])
     return variant
 
@@ -196,12 +248,17 @@ def withdraw_variant(*, actor: Actor, variant: Variant) -> Variant:
 
 @transaction.atomic
 def create_deployment(*, actor: Actor, variant: Variant, **fields: Any) -> Deployment:
-    """Add a deployment with some of DEPLOYMENT_FIELDS; the fleet starts `replicas_min`."""
+    """Add a deployment with some of DEPLOYMENT_FIELDS to a `fleet`, the default one if none is
+    given; the fleet starts `replicas_min`."""
     require_operator(actor, Permission.CATALOG_WRITE)
-    _require_fields(fields, DEPLOYMENT_FIELDS)
+    _require_fields(fields, CREATED_DEPLOYMENT_FIELDS)
+    variant = selectors.locked_variant(variant.id)
+    _require_not_archived(variant)
     deployment = Deployment(variant=variant, **fields)
+    _require_loadable(deployment)
+    _require_new_deployment(deployment)
     create_row(deployment)
-    values = snapshot(deployment, DEPLOYMENT_FIELDS | {"variant"})
+    values = snapshot(deployment, CREATED_DEPLOYMENT_FIELDS | {"variant"})
     audit.record_about(actor, "deployment.created", deployment, **values)
     publish([deployment_record(deployment)])
     return deployment
@@ -218,11 +275,55 @@ def update_deployment(
     require_operator(actor, Permission.CATALOG_WRITE)
     _require_fields(changes, DEPLOYMENT_FIELDS)
     deployment = selectors.locked_deployment(deployment.id)
+    if deployment.is_ended:
+        raise Conflict(f"{deployment} has ended. Add another deployment.")
+    was_engine = deployment.engine
     if differences := apply_changes(deployment, changes):
+        if deployment.engine != was_engine:
+            _require_loadable(deployment)
+        if changes.keys() & IDENTITY:
+            _require_new_deployment(deployment)
         audit.record_about(actor, "deployment.updated", deployment, **differences)
         if not differences["after"].keys() <= NOT_PUBLISHED:
             publish([deployment_record(deployment)])
     return deployment
+
+
+def _require_not_archived(variant: Variant) -> None:
+    if variant.is_archived:
+        raise Conflict(f"{variant} is archived. Add another variant.", param="variant")
+
+
+def _require_new_deployment(deployment: Deployment) -> None:
+    """Raise InvalidValue for a deployment that differs from another in nothing, or names one of its
+    servers. Replicas are added to a deployment by `replicas_min`."""
+    others = selectors.live_deployments().exclude(id=deployment.id)
+    same = {name: getattr(deployment, name) for name in IDENTITY}
+    own = others.filter(variant=deployment.variant, fleet=deployment.fleet_id)
+    if own.filter(**same).exists():
+        raise InvalidValue(
+            f"variant: {deployment} is deployed with the same engine, arguments, slots and"
+            " customer. Raise its replicas_min for more replicas.",
+            param="variant",
+            code="duplicate",
+        )
+    taken = others.filter(engine=Engine.EXTERNAL).values_list("external_urls", flat=True)
+    try:
+        check_unique(deployment.external_urls, chain.from_iterable(taken))
+    except ValidationError as error:
+        words = f"external_urls: {error.messages[0]}"
+        raise InvalidValue(words, param="external_urls", code="duplicate") from error
+
+
+def _require_loadable(deployment: Deployment) -> None:
+    """Raise InvalidValue where vLLM is to load what is no pinned source of weights."""
+    source = weights_source(deployment.variant.weights)
+    if deployment.engine == Engine.VLLM and not source.is_loadable:
+        raise InvalidValue(
+            f"vLLM cannot load “{source.location}”: it is neither a folder nor a URL, and a Hugging"
+            f" Face ID has no commit. {how_to_pin(source.location)} Add a variant with it.",
+            param="engine",
+        )
 
 
 def scale_deployment(
@@ -260,6 +361,7 @@ class QualityDocument(msgspec.Struct, frozen=True):
     """The part of a report that the catalog shows; the rest is stored unchanged."""
 
     accuracy: SkillAccuracy
+    weights_digest: Digest | None = None
     perplexity: float | None = None
     size_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None
     output_tokens_per_second: float | None = None
@@ -275,6 +377,7 @@ def quality_columns(document: dict[str, Any]) -> dict[str, Any]:
         raise InvalidValue(f"quality report: {error}", param="document") from error
     overall = report.accuracy.overall
     return {
+        "weights_digest": report.weights_digest or "",
         "question_count": overall.asked,
         "accuracy": overall.share,
         "accuracy_low": overall.low,
@@ -311,6 +414,22 @@ def note_failures(*, now: datetime) -> int:
         for each in failed
         if each.deployment_id in known
     )
+
+
+def note_weights() -> int:
+    """Fix the digest of each variant whose weights a fleet has loaded for the first time; return
+    how many. Later loads of other content are refused by the fleet."""
+    found = {
+        each.deployment_id: each.weights_digest
+        for each in fleet_status().replicas
+        if each.weights_digest is not None and each.state == "ready"
+    }
+    rows = selectors.deployments().filter(id__in=found, variant__weights_digest="")
+    loaded = {row.variant_id: (row.variant, found[row.id]) for row in rows}
+    actor = Actor.for_system("fleet")
+    for variant, digest in loaded.values():
+        update_variant(actor=actor, variant=variant, changes={"weights_digest": digest})
+    return len(loaded)
 
 
 @transaction.atomic

@@ -24,7 +24,7 @@ CALLS: dict[Role, frozenset[str]] = {
     "gateway": frozenset(
         {"failed-requests", "feed", "gateways", "idempotency", "leases", "usage-events"}
     ),
-    "fleet": frozenset({"engine-counters", "feed"}),
+    "fleet": frozenset({"engine-counters", "feed", "fleets"}),
     "control": frozenset(),
 }
 """The calls under /internal/v1/ that each role may make, by the first segment of the path."""

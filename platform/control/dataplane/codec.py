@@ -8,7 +8,7 @@ import msgspec
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 
-from control.errors import NotPermitted
+from control.errors import ServiceError
 from serving.contract.codec import ContractError, decode, encode
 
 RequestRecord = TypeVar("RequestRecord", bound=msgspec.Struct)
@@ -20,7 +20,8 @@ def answer_record(
     service: Callable[[RequestRecord, datetime], msgspec.Struct],
 ) -> HttpResponse:
     """Decode the body, call the service, and encode its result. Status 400 names the error in the
-    body, 403 the gateway that the caller may not act for."""
+    body, and that of a service error comes with its code, such as 403 for a gateway or a fleet that
+    the caller may not act for."""
     try:
         # `request.body` has the size limit of customers' forms (`control.asgi_middleware`).
         record = decode(request.read(), kind)
@@ -28,6 +29,6 @@ def answer_record(
         return JsonResponse({"error": str(error)}, status=400)
     try:
         result = service(record, timezone.now())
-    except NotPermitted as error:
-        return JsonResponse({"error": str(error)}, status=error.status)
+    except ServiceError as error:
+        return JsonResponse({"error": str(error), "code": error.code}, status=error.status)
     return HttpResponse(encode(result), content_type="application/json")

@@ -1,5 +1,5 @@
-"""The endpoints below /internal/v1/: the change feed, heartbeats, idempotency keys, failed
-requests."""
+"""The endpoints below /internal/v1/: the change feed, the lives of fleets, heartbeats, idempotency
+keys, failed requests."""
 
 from datetime import datetime
 
@@ -8,12 +8,14 @@ from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
+from control.catalog import fleets
 from control.dataplane import failed_requests, idempotency
 from control.dataplane.authentication import caller_of
 from control.dataplane.codec import answer_record
 from control.dataplane.gateways import name_gateway, record_heartbeat, require_ownership
 from control.feed.views import feed
 from serving.contract.failed_requests import FailedRequests, StoredCount
+from serving.contract.fleet import FleetGeneration, FleetHeartbeat, FleetRegistration
 from serving.contract.idempotency import (
     ClaimEndings,
     ClaimEndingsReply,
@@ -94,9 +96,35 @@ def failed(request: HttpRequest) -> HttpResponse:
     return answer_record(request, FailedRequests, store)
 
 
+@csrf_exempt
+@require_POST
+def fleet_registration(request: HttpRequest) -> HttpResponse:
+    """Respond with the generation of a fleet's life that begins."""
+    name = caller_of(request).name
+
+    def register(record: FleetRegistration, now: datetime) -> FleetGeneration:
+        return fleets.register(name, record, now=now)
+
+    return answer_record(request, FleetRegistration, register)
+
+
+@csrf_exempt
+@require_POST
+def fleet_heartbeat(request: HttpRequest) -> HttpResponse:
+    """Record that a fleet's life goes on; 409 `fleet_superseded` if a newer one has registered."""
+    name = caller_of(request).name
+
+    def heartbeat(record: FleetHeartbeat, now: datetime) -> FleetGeneration:
+        return fleets.record_heartbeat(name, record, now=now)
+
+    return answer_record(request, FleetHeartbeat, heartbeat)
+
+
 urlpatterns = [
     path("feed", feed),
     path("failed-requests", failed),
+    path("fleets/heartbeat", fleet_heartbeat),
+    path("fleets/register", fleet_registration),
     path("gateways/heartbeat", gateways),
     path("idempotency/claims", claims),
     path("idempotency/responses", answers),

@@ -35,6 +35,7 @@ from control.organizations.selectors import organization, organizations
 from control.organizations.services import (
     rename_organization,
     resume_organization,
+    set_allowed_regions,
     set_organization_terms,
     suspend_organization,
     suspension_effects,
@@ -93,7 +94,7 @@ class OrganizationAdmin(OperatorAdmin):
     search_fields = ("name", "id", "memberships__user__email")
     fields = (
         "id", "name", "status", "suspended_reason", "billing_mode", "spend_limit_nanos", "weight",
-        "created_at",
+        "allowed_regions", "created_at",
     )  # fmt: skip
     readonly_fields = ("id", "status", "suspended_reason", "created_at")
     inlines = (MembershipInline, ProjectInline)
@@ -138,9 +139,12 @@ class OrganizationAdmin(OperatorAdmin):
         return may and organizations().filter(id=unquote(object_id), status=status).exists()
 
     def change_row(self, actor: Actor, row: Organization, changes: dict[str, Any]) -> Organization:
-        """Rename an organization or set its terms."""
+        """Rename an organization, bind it to regions or set its terms."""
         if "name" in changes:
             rename_organization(actor=actor, organization=row, name=changes.pop("name"))
+        if "allowed_regions" in changes:
+            regions = changes.pop("allowed_regions")
+            set_allowed_regions(actor=actor, organization=row, allowed_regions=regions)
         if changes:
             set_organization_terms(
                 actor=actor,

@@ -70,6 +70,12 @@ class OrganizationSerializer(ClosedSerializer):
         help_text="Whether requests may carry Idempotency-Key. Their answers are then kept for"
         " 24 hours, encrypted.",
     )
+    allowed_regions = serializers.ListField(
+        child=serializers.CharField(),
+        read_only=True,
+        help_text="The only regions in which requests are processed; empty for any. Your operator"
+        " sets it.",
+    )
     created_at = serializers.DateTimeField(read_only=True)
 
 

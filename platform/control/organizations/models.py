@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from django.contrib.postgres.fields import ArrayField
-from django.core.validators import MaxValueValidator
+from django.core.validators import MaxValueValidator, RegexValidator
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
@@ -15,6 +15,8 @@ from control.forms import REASON_MAX
 from control.permissions import Role
 
 ORIGIN_MAX = 200
+REGION_MAX = 64
+REGION_FORM = RegexValidator(r"^[a-z0-9-]+\Z", "A region has lower-case letters, digits and -.")
 WEIGHT_MAX = 10**9
 
 
@@ -72,6 +74,13 @@ class Organization(models.Model):
     cache_salt_id = models.CharField(max_length=ID_MAX, default=new_cache_salt_id)
     idempotency_enabled = models.BooleanField(
         default=False, help_text=_("Keep responses for a day, to answer repeated requests.")
+    )
+    allowed_regions = ArrayField(
+        models.CharField(max_length=REGION_MAX, validators=[REGION_FORM]),
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text=_("Regions of fleets that may process its requests. Empty: any."),
     )
     created_at = models.DateTimeField(default=timezone.now)
 

@@ -23,14 +23,16 @@ TERMS = ("billing_mode", "spend_limit_nanos", "weight")
 
 class AdminOrganizationSerializer(RowSerializer):
     """A customer. `spend_limit_nanos` is nano-dollars per UTC month, `weight` a share of a busy
-    pool. Only the name is changed here."""
+    pool. `allowed_regions` lists the only regions of fleets that may process its requests; an empty
+    list allows any. Only it and the name are changed here."""
 
     class Meta:
         model = Organization
         fields = (
-            "id", "name", "status", "suspended_reason", *TERMS, "idempotency_enabled", "created_at",
+            "id", "name", "status", "suspended_reason", *TERMS, "idempotency_enabled",
+            "allowed_regions", "created_at",
         )  # fmt: skip
-        read_only_fields = tuple(name for name in fields if name != "name")
+        read_only_fields = tuple(name for name in fields if name not in ("name", "allowed_regions"))
 
 
 class NewCustomerSerializer(RowSerializer):
@@ -112,13 +114,22 @@ class AdminOrganizationDetail(OperatorApiView):
         return self.shown(organization)
 
     @extend_schema(operation_id="admin_organizations_update")
+    @transaction.atomic
     def patch(self, request: Request, organization_id: str) -> Response:
-        """Rename a customer."""
-        values = AdminOrganizationSerializer.read(request.data)
+        """Rename a customer, or bind it to regions, all or nothing."""
+        changes = AdminOrganizationSerializer.read(request.data, partial=True)
         organization = selectors.organization(organization_id)
-        return self.shown(
-            services.rename_organization(actor=self.actor, organization=organization, **values)
-        )
+        if "allowed_regions" in changes:
+            organization = services.set_allowed_regions(
+                actor=self.actor,
+                organization=organization,
+                allowed_regions=changes["allowed_regions"],
+            )
+        if "name" in changes:
+            organization = services.rename_organization(
+                actor=self.actor, organization=organization, name=changes["name"]
+            )
+        return self.shown(organization)
 
 
 class SuspendSerializer(OperatorSerializer):

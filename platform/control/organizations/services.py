@@ -1,6 +1,7 @@
 """Create, change, suspend and resume organizations, and say what a suspension does and why there is
 one."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ from django.utils.translation import gettext, ngettext
 
 from control.accounts.models import User, locked_user
 from control.audit import services as audit
-from control.db.row_changes import differences, snapshot
+from control.db.row_changes import apply_changes, differences, snapshot
 from control.errors import Conflict, InvalidValue
 from control.feed.services import FeedRef, publish
 from control.mail.services import absolute, send_mail
@@ -82,6 +83,21 @@ def rename_organization(*, actor: Actor, organization: Organization, name: str) 
     organization.save(update_fields=["name"])
     values = differences({"name": before}, {"name": organization.name})
     audit.record_about(actor, "organization.renamed", organization, **values)
+    return organization
+
+
+@transaction.atomic
+def set_allowed_regions(
+    *, actor: Actor, organization: Organization, allowed_regions: Sequence[str]
+) -> Organization:
+    """Bind an organization's requests to the regions of fleets, which are published to gateways; an
+    empty list allows any."""
+    require_operator(actor, Permission.CUSTOMERS_WRITE)
+    organization = selectors.locked_organization(organization.id)
+    regions = sorted(set(allowed_regions))
+    if changed := apply_changes(organization, {"allowed_regions": regions}):
+        audit.record_about(actor, "organization.regions_set", organization, **changed)
+        publish([FeedRef("organization", organization.id)])
     return organization
 
 

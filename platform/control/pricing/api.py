@@ -148,7 +148,7 @@ def offers(model: Model, schedules: Mapping[str, Schedule]) -> list[VariantOffer
         VariantOffer(
             variant=variant,
             schedule=schedules.get(variant.id, ()),
-            report=next(iter(variant.quality_reports.all()), None),
+            report=variant.latest_report,
         )
         for variant in model.variants.all()
     ]

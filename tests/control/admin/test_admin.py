@@ -53,6 +53,7 @@ PAGES = [
     "limits_usagetier", "limits_ratelimitoverride", "limits_organizationusagetier",
     "dataplane_gatewayheartbeat",
     "catalog_model", "catalog_variant", "catalog_qualityreport", "catalog_deployment",
+    "catalog_fleet",
     "catalog_replicafailure",
     "pricing_pricebook", "organizations_organization", "organizations_project", "accounts_user",
     "api_keys_apikey", "audit_auditevent", "feed_publishedchange",
@@ -451,7 +452,7 @@ def test_live_replicas_are_the_fleets_word(
     thread.start()
     FakeFleet.deployments = (deployment.id,)
     url = f"http://127.0.0.1:{server.server_port}"
-    settings.CONFIG = dataclasses.replace(settings.CONFIG, fleet_url=url)
+    settings.CONFIG = dataclasses.replace(settings.CONFIG, fleet_urls={"default": url})
     try:
         page = operator.get(change_url(deployment)).content.decode()
     finally:

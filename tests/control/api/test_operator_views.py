@@ -51,7 +51,7 @@ def script(db: None) -> Script:
 
 
 VARIANT = {
-    "precision": "bf16", "weights": "w", "context_tokens": 512, "output_tokens_max": 256,
+    "precision": "bf16", "weights": "/srv/w", "context_tokens": 512, "output_tokens_max": 256,
     "vocabulary_size": 1024,
 }  # fmt: skip
 WRONG = [

@@ -37,6 +37,7 @@ EDITS: dict[str, dict[str, Any]] = {
     f"PATCH {ADMIN}/models/{{model_id}}": {"name": "New"},
     f"PATCH {ADMIN}/variants/{{variant_id}}": {"size_bytes": 777},
     f"PATCH {ADMIN}/deployments/{{deployment_id}}": {"slots": 7},
+    f"PATCH {ADMIN}/fleets/{{fleet_id}}": {"name": "Other"},
     f"PATCH {ADMIN}/price-books/{{book_id}}": {"name": "New"},
     f"PATCH {ADMIN}/usage-tiers/{{tier_id}}": {"name": "New"},
     f"PATCH {ADMIN}/organizations/{{organization_id}}": {"name": "Newer"},

@@ -70,15 +70,15 @@ def price(variant: Variant, organization: Organization | None = None) -> None:
 
 def furnish(variant: Variant, fleet: Fleet, *, without: str = "") -> None:
     """Give a variant all that it needs, but one thing."""
-    if without == "weights":
-        Variant.objects.filter(id=variant.id).update(weights=" ")
-        variant.refresh_from_db()
     if without != "quality_report":
         services.record_quality(actor=OPERATOR, variant=variant, document=quality_report())
     if without != "price":
         price(variant)
     if without != "deployment":
         fleet.state, fleet.deployment_id = "ready", make_deployment(variant).id
+    if without == "weights":
+        Variant.objects.filter(id=variant.id).update(weights=" ")
+        variant.refresh_from_db()
 
 
 def publish(variant: Variant, reason: str = "") -> Variant:

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from control.catalog import fleet_status, selectors, services
@@ -13,6 +14,7 @@ from control.feed.selectors import last_record
 from control.pricing import services as pricing
 from serving.contract.codec import decode
 from serving.contract.records import DeploymentRecord, ModelRecord
+from serving.contract.replica import ReplicaRecord
 from tests.fixtures.organizations import (
     OPERATOR,
     SeededOrganization,
@@ -91,6 +93,92 @@ def test_a_report_keeps_its_document_and_shows_its_figures(variant: Variant) -> 
 def test_what_is_no_report_is_refused(variant: Variant) -> None:
     with pytest.raises(InvalidValue, match="quality report"):
         services.record_quality(actor=OPERATOR, variant=variant, document={"accuracy": "good"})
+
+
+DIGEST, OTHER_DIGEST = "0a" * 32, "0b" * 32
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def test_weights_never_change(variant: Variant) -> None:
+    services.update_variant(
+        actor=OPERATOR,
+        variant=variant,
+        changes={"weights": variant.weights, "weights_digest": DIGEST, "size_bytes": 5},
+    )
+    for field, value in (("weights", "/srv/other"), ("weights_digest", OTHER_DIGEST)):
+        with pytest.raises(InvalidValue, match="add a new variant") as caught:
+            services.update_variant(actor=OPERATOR, variant=variant, changes={field: value})
+        assert (caught.value.param, caught.value.code) == (field, "immutable")
+    variant.refresh_from_db()
+    assert (variant.weights_digest, variant.size_bytes) == (DIGEST, 5)
+
+
+def test_the_first_load_fixes_the_digest(variant: Variant, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment = make_deployment(variant, replicas_min=1)
+    early = services.record_quality(actor=OPERATOR, variant=variant, document=quality_report())
+
+    def load(digest: str) -> int:
+        record = ReplicaRecord(
+            replica_id="rep_1", deployment_id=deployment.id, url="http://r", state="ready", slots=1,
+            started_at=timezone.now(), engine="vllm", weights_digest=digest,
+        )  # fmt: skip
+        monkeypatch.setattr(services, "fleet_status", lambda: FleetStatus((record,)))
+        return services.note_weights()
+
+    assert (load(DIGEST), load(OTHER_DIGEST)) == (1, 0)
+    variant.refresh_from_db()
+    early.refresh_from_db()
+    assert (variant.weights_digest, early.weights_digest) == (DIGEST, DIGEST)
+    assert variant.latest_report == early
+    assert deployed(deployment).weights_digest == DIGEST
+
+
+def test_a_report_of_other_weights_does_not_count(variant: Variant) -> None:
+    of_others = quality_report() | {"weights_digest": OTHER_DIGEST}
+    services.record_quality(actor=OPERATOR, variant=variant, document=of_others)
+    changes = {"weights_digest": DIGEST}
+    variant = services.update_variant(actor=OPERATOR, variant=variant, changes=changes)
+    assert variant.latest_report is None
+    with pytest.raises(InvalidValue, match="other weights"):
+        services.record_quality(actor=OPERATOR, variant=variant, document=of_others)
+    own = services.record_quality(actor=OPERATOR, variant=variant, document=quality_report())
+    assert variant.latest_report == own
+
+
+@pytest.mark.parametrize(
+    ("weights", "advice"),
+    [("owner/name@main", "git ls-remote"), ("https://example.com/w", "not supported"),
+     ("s3://key:secret@bucket/w", "credentials")],
+)  # fmt: skip
+def test_weights_that_can_move_are_refused(db: None, weights: str, advice: str) -> None:
+    with pytest.raises(InvalidValue, match=advice) as caught:
+        make_variant(make_model(), weights=weights)
+    assert caught.value.param == "weights"
+
+
+@pytest.mark.parametrize(
+    ("weights", "engine", "is_taken"),
+    [("owner/name", "vllm", False), ("owner/name", "simulated", True),
+     (f"owner/name@{COMMIT}", "vllm", True), ("gs://bucket/w", "vllm", True)],
+)  # fmt: skip
+def test_vllm_loads_only_what_is_pinned(
+    db: None, weights: str, engine: str, is_taken: bool
+) -> None:
+    variant = make_variant(make_model(), weights=weights)
+    if is_taken:
+        assert deployed(make_deployment(variant, engine=engine)).weights == weights
+        return
+    with pytest.raises(InvalidValue, match="git ls-remote"):
+        make_deployment(variant, engine=engine)
+
+
+@pytest.mark.parametrize("argument", ["--trust-remote-code", "--revision=main", "--load_format"])
+def test_no_argument_loads_other_weights(variant: Variant, argument: str) -> None:
+    with pytest.raises(InvalidValue, match="set by the platform"):
+        make_deployment(variant, engine_arguments=[argument, "x"])
+    changes = {"engine_arguments": [argument]}
+    with pytest.raises(InvalidValue, match="set by the platform"):
+        services.update_variant(actor=OPERATOR, variant=variant, changes=changes)
 
 
 def test_scaling_from_zero_publishes_the_deployment(variant: Variant) -> None:

@@ -73,7 +73,7 @@ def test_an_operators_first_day(
     variant = script(
         "variants_create",
         {
-            "model_id": model.id, "precision": "bf16", "weights": "owl/owl-1b",
+            "model_id": model.id, "precision": "bf16", "weights": "/srv/weights/owl",
             "context_tokens": 4096, "output_tokens_max": 1024, "vocabulary_size": 32_000,
         },
     )  # fmt: skip

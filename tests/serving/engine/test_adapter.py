@@ -24,7 +24,13 @@ from serving.engine.simulated.adapter import SimulatedAdapter
 from serving.engine.simulated.server import SimulatedServer
 from serving.engine.simulated.settings import Fault, SimulatorSettings
 from serving.engine.vllm import Device, VllmAdapter
-from serving.engine.weights import WeightsUnreadable, check_weights, context_tokens, weights_bytes
+from serving.engine.weights import (
+    WeightsUnreadable,
+    check_weights,
+    context_tokens,
+    weights_bytes,
+    weights_digest,
+)
 from serving.fleet.__main__ import adapters
 
 
@@ -170,10 +176,69 @@ def test_local_weights_are_served_offline_and_counted(tmp_path: Path) -> None:
 def test_weights_say_their_context(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 2_048}))
     assert context_tokens(tmp_path) == 2_048
-    check_weights(str(tmp_path))
-    check_weights("some/model")
+    with pytest.raises(WeightsUnreadable, match=r"no \.safetensors"):
+        check_weights(str(tmp_path))
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    assert check_weights(str(tmp_path)) == weights_digest(tmp_path)
+    assert check_weights("some/model") is None
     with pytest.raises(WeightsUnreadable):
         check_weights(str(tmp_path / "nothing"))
+
+
+def test_weights_are_what_their_digest_says(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    tensors = tmp_path / "model.safetensors"
+    tensors.write_bytes(b"weights")
+    digest = check_weights(str(tmp_path))
+    (tmp_path / "quality.json").write_text("{}")
+    (tmp_path / "README.md").write_text("about")
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / ".cache" / "state.json").write_text("{}")
+    assert check_weights(str(tmp_path), digest) == digest
+    for change in (
+        lambda: tensors.write_bytes(b"WEIGHTS"),
+        lambda: tensors.rename(tmp_path / "other.safetensors"),
+        lambda: (tmp_path / "tokenizer.json").write_text("{}"),
+    ):
+        before = weights_digest(tmp_path)
+        change()
+        assert weights_digest(tmp_path) != before
+    with pytest.raises(WeightsUnreadable, match="add a variant for the new weights"):
+        check_weights(str(tmp_path), digest)
+
+
+def test_weights_that_can_run_code_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
+    with pytest.raises(WeightsUnreadable, match=r"pytorch_model\.bin.*convert"):
+        check_weights(str(tmp_path))
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    ("weights", "flags"),
+    [
+        ("/srv/w", {"--model": "/srv/w", "--load-format": "safetensors"}),
+        ("s3://bucket/w", {"--model": "s3://bucket/w", "--load-format": "runai_streamer"}),
+        (
+            f"owner/name@{COMMIT}",
+            {"--model": "owner/name", "--revision": COMMIT, "--tokenizer-revision": COMMIT},
+        ),
+    ],
+)
+def test_vllm_runs_no_code_of_weights_whatever_the_deployment_says(
+    weights: str, flags: dict[str, str]
+) -> None:
+    asked = deployment(
+        *("--trust-remote-code", "--load-format", "pt", "--revision", "main"), weights=weights
+    )
+    command = VllmAdapter("cpu").launch(asked, port=1).command
+    assert command.index("--no-trust-remote-code") > command.index("--trust-remote-code")
+    for flag, value in flags.items():
+        assert value_of(command, flag) == value
 
 
 def test_stages_are_read_from_the_engines_log() -> None:

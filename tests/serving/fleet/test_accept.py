@@ -22,6 +22,21 @@ def told(*names: str) -> tuple[RecordChange, ...]:
     return tuple(RecordChange("deployment", name, deployment(name)) for name in names)
 
 
+async def test_a_fleet_takes_its_own_deployments_alone(tmp_path: Path) -> None:
+    config = FleetConfig(
+        "http://control", "", ServiceAuthenticator(()), "127.0.0.1", 1, tmp_path, 20_000, 1,
+        fleet_id="eu-1",
+    )  # fmt: skip
+    own = msgspec.structs.replace(deployment("dep_2"), fleet_id="eu-1")
+    changes = (*told("dep_1"), RecordChange("deployment", "dep_2", own))
+    store = FleetStore(tmp_path)
+    async with aiohttp.ClientSession() as session:
+        fleet = FleetReconciler(config, {}, store, session)
+        fleet.adopt(StoredFleet())
+        fleet.accept(ChangeBatch(3, True, changes))
+        assert [one.deployment_id for one in fleet.deployments()] == ["dep_2"]
+
+
 async def test_half_a_snapshot_ends_no_replica(tmp_path: Path) -> None:
     """A fleet lets go of replicas whose deployment it does not know."""
     config = FleetConfig(
