@@ -33,7 +33,7 @@ async def test_a_fleet_takes_its_own_deployments_alone(tmp_path: Path) -> None:
     async with aiohttp.ClientSession() as session:
         fleet = FleetReconciler(config, {}, store, session)
         fleet.adopt(StoredFleet())
-        fleet.accept(ChangeBatch(3, True, changes))
+        fleet.apply(ChangeBatch(3, True, changes))
         assert [one.deployment_id for one in fleet.deployments()] == ["dep_2"]
 
 
