@@ -203,6 +203,10 @@ class DeploymentTable:
         known = (deployment.timeouts.total_seconds for deployment in self.deployments.all())
         return max(known, default=DeploymentTimeouts().total_seconds)
 
+    def fleet_ids(self) -> set[str]:
+        """Return the fleets that deployments name."""
+        return {deployment.fleet_id for deployment in self.deployments.all()}
+
     def runs(self, variant_id: str, organization: OrganizationRecord) -> bool:
         """Tell whether a variant is meant to run for an organization, or does."""
         return any(
@@ -304,6 +308,7 @@ class Directory:
         self.models = self._catalog.granted
         self.deployments = self._deployments.deployments_of
         self.runs = self._deployments.runs
+        self.fleet_ids = self._deployments.fleet_ids
         self.drop_unused_pools = self._deployments.drop_unused_pools
         self.limit_tier = self._limit_tiers.get
         self.schedule = self._prices.schedule

@@ -41,6 +41,7 @@ from serving.gateway.prefix_sync import PrefixSync
 from serving.gateway.rate_limits import RateLimitEnforcer
 from serving.gateway.relay import DisconnectDrain
 from serving.gateway.render_offload import RenderOffload
+from serving.gateway.slot_shares import GrantedSlots
 from serving.internal_http import InternalCallError
 from serving.limits.limiter import RateLimiter
 from serving.limits.plans import RateLimitPlans
@@ -102,19 +103,7 @@ class Gateway:
         )
         self.journal = Journal(config.directory / JOURNAL, now=clock.time)
         save_credential(config.directory, config.credential)
-        self.fleets = {
-            fleet_id: FleetLink(
-                fleet_id,
-                url,
-                session=self.session,
-                credential=config.credential,
-                directory=self.directory,
-                gateway_id=self.journal.gateway_id,
-                folder=config.directory,
-                report_seconds=config.demand_report_seconds,
-            )
-            for fleet_id, url in config.fleet_urls.items()
-        }
+        self.fleets = self._links(config)
         self.api = ControlApi(self.session, config.control_url, config.credential, clock)
         self.lineage = DatabaseIdentityCheck(self.journal.lineage, self.journal.record_lineage)
         returns = LeaseReturnQueue()
@@ -168,6 +157,21 @@ class Gateway:
         self.is_draining = False
         self._tasks: list[asyncio.Task[None]] = []
 
+    def _links(self, config: GatewayConfig) -> dict[str, FleetLink]:
+        return {
+            fleet_id: FleetLink(
+                fleet_id,
+                url,
+                session=self.session,
+                credential=config.credential,
+                directory=self.directory,
+                gateway_id=self.journal.gateway_id,
+                folder=config.directory,
+                report_seconds=config.demand_report_seconds,
+            )
+            for fleet_id, url in config.fleet_urls.items()
+        }
+
     def _make_app(self, config: GatewayConfig) -> GatewayApp:
         clock, may_hold = self.clock, memory_bounds(self.memory_limit_bytes)
         inference = InferenceHandler(
@@ -213,7 +217,8 @@ class Gateway:
     def _make_pool(self, deployment_id: str, fleet_id: str) -> Pool:
         fleet = self.fleets.get(fleet_id)
         if fleet is None:
-            return Pool(deployment_id)  # which never has a replica
+            none = GrantedSlots(self.directory.live_gateway_count)
+            return Pool(deployment_id, share_of=none.of, may_exceed=none.may_exceed)
         return Pool(
             deployment_id,
             share_of=fleet.shares.of,

@@ -292,6 +292,8 @@ def readiness_problem(gateway: Gateway) -> str:
 def warnings(gateway: Gateway) -> list[str]:
     """Return what an operator should know though the gateway goes on."""
     found = [str(damage) for damage in gateway.journal.damages]
+    if unknown := sorted(gateway.directory.fleet_ids() - gateway.fleets.keys()):
+        found.append(f"deployments of {', '.join(unknown)}, not named in PENSTOCK_FLEET_URL")
     if gateway.control_feed.state_writer.failures:
         found.append("the state of control's feed cannot be saved")
     if (remark := gateway.limiter.warning) is not None:

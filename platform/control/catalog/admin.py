@@ -400,7 +400,7 @@ class DeploymentAdmin(VariantAdminMixin):
     @admin.display(description=_("Live replicas"))
     def live_replicas(self, row: Deployment) -> str:
         """Return the number of replicas in each state, as the fleet reports them."""
-        return fleet_status().summary(row.id)
+        return fleet_status().summary(str(row.fleet_id), row.id)
 
     @admin.display(description=_("Replicas"))
     def replicas(self, row: Deployment) -> str:

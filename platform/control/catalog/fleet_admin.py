@@ -44,4 +44,4 @@ class FleetAdmin(OperatorAdmin):
     @admin.display(description=_("Replicas"))
     def replicas(self, row: Fleet) -> str:
         """Return the number of its replicas in each state."""
-        return fleet_status().summary(*selectors.deployment_ids(row))
+        return fleet_status().summary(row.id, *selectors.deployment_ids(row))

@@ -35,8 +35,10 @@ class FleetSerializer(FleetChangesSerializer):
     @extend_schema_field(serializers.IntegerField(allow_null=True))
     def get_replica_count(self, fleet: Fleet) -> int | None:
         """Return how many replicas there are."""
-        status, own = fleet_status(), selectors.deployment_ids(fleet)
-        return None if status.is_down else sum(len(status.of(each)) for each in own)
+        status = fleet_status()
+        if not status.is_known(fleet.id):
+            return None
+        return sum(len(status.of(each)) for each in selectors.deployment_ids(fleet))
 
 
 class FleetList(OperatorApiView):

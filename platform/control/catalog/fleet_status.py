@@ -31,9 +31,14 @@ class FleetStatus:
     def of(self, deployment_id: str) -> list[ReplicaRecord]:
         return [each for each in self.replicas if each.deployment_id == deployment_id]
 
-    def summary(self, *deployment_ids: str) -> str:
-        """Return a text such as `1 ready, 2 loading` about some deployments."""
-        if self.is_down:
+    def is_known(self, fleet_id: str) -> bool:
+        """Return whether a fleet responded: not one that `PENSTOCK_FLEET_URL` does not name."""
+        was_asked = fleet_id in settings.CONFIG.fleet_urls
+        return was_asked and not self.is_down and fleet_id not in self.silent
+
+    def summary(self, fleet_id: str, *deployment_ids: str) -> str:
+        """Return a text such as `1 ready, 2 loading` about some deployments of a fleet."""
+        if not self.is_known(fleet_id):
             return gettext("unknown: the fleet does not respond")
         states = Counter(each.state for id_ in deployment_ids for each in self.of(id_))
         return ", ".join(f"{count} {state}" for state, count in states.items()) or gettext("none")

@@ -428,7 +428,7 @@ class Deployment(models.Model):
             return DeploymentState.ENDED
         if self.is_stopped:
             return DeploymentState.STOPPED
-        if fleet.is_down or self.fleet_id in fleet.silent:
+        if not fleet.is_known(str(self.fleet_id)):
             return DeploymentState.UNKNOWN
         states = {replica.state for replica in fleet.of(self.id)}
         if "ready" in states:

@@ -114,7 +114,7 @@ def _deployment_problem(variant: Variant) -> str:
         if SERVING_STATES.intersection(replica.state for replica in fleet.of(each.id))
     }
     if not ready:
-        replicas = "; ".join(fleet.summary(each.id) for each in deployments)
+        replicas = "; ".join(fleet.summary(str(each.fleet_id), each.id) for each in deployments)
         words = gettext("No replica of it is ready (replicas: %(replicas)s).")
         return words % {"replicas": replicas}
     return _unserved(

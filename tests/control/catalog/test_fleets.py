@@ -9,7 +9,8 @@ from django.test import Client
 from django.utils import timezone
 
 from control.audit.models import AuditEvent
-from control.catalog import fleet_status, fleets, services
+from control.catalog import fleet_api, fleet_status, fleets, services
+from control.catalog.fleet_api import FleetSerializer
 from control.catalog.models import DeploymentState, Fleet
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.feed.selectors import last_record
@@ -157,6 +158,12 @@ def test_a_silent_fleet_leaves_the_others_known(
     assert not status.is_down
     assert near.state(status) == DeploymentState.READY
     assert far.state(status) == DeploymentState.UNKNOWN
+    assert status.summary("default", near.id) == "1 ready"
+    assert status.summary(fleet.id, far.id).startswith("unknown")
+    assert status.summary("elsewhere", near.id).startswith("unknown"), "nobody asked it"
+    monkeypatch.setattr(fleet_api, "fleet_status", lambda: status)
+    assert FleetSerializer(near.fleet).data["replica_count"] == 1
+    assert FleetSerializer(fleet).data["replica_count"] is None
 
 
 def test_the_admin_adds_changes_and_lists_fleets(fleet: Fleet) -> None:

@@ -11,6 +11,7 @@ import pytest
 from serving.contract.grammar import GrammarVerdict
 from serving.engine.simulated.server import SimulatedConnection, SimulatedServer
 from serving.engine.simulated.settings import SimulatorSettings
+from serving.gateway.operator_api import warnings
 from tests.fixtures import catalog
 from tests.fixtures.fake_control import FakeControl
 from tests.fixtures.gateway import MESSAGES, Stack
@@ -157,6 +158,30 @@ async def test_who_allows_some_regions_is_not_served_where_none_is_stated(
     await regions.allow("us")
     assert await regions.ask() == 503
     assert (regions.asked("eu"), regions.asked("us")) == (0, 0)
+
+
+async def test_a_deployment_of_a_fleet_that_is_not_followed_has_no_slots_and_is_reported(
+    regions: Regions,
+) -> None:
+    stack, url = regions.stack, f"http://127.0.0.1:{regions.engines['us'].port}"
+
+    def told() -> list[str]:
+        return [each for each in warnings(stack.gateway) if "PENSTOCK_FLEET_URL" in each]
+
+    assert not told()
+    record = catalog.deployment(fleet_id="ap", region="ap")
+    record = msgspec.structs.replace(record, deployment_id="dep_ap")
+    stack.control.feed.publish("deployment", "dep_ap", record)
+    pools = stack.gateway.directory.pools
+    await eventually(lambda: "dep_ap" in pools)
+    replica = msgspec.structs.replace(
+        catalog.replica(url), replica_id="rep_ap", deployment_id="dep_ap"
+    )
+    regions.fleets["us"].fleet.publish("replica", "rep_ap", replica)
+    await eventually(lambda: "rep_ap" in pools["dep_ap"].replicas)
+    assert pools["dep_ap"].replicas["rep_ap"].free == 0
+    [warning] = told()
+    assert warning.startswith("deployments of ap,")
 
 
 async def test_a_fleets_snapshot_leaves_the_replicas_of_another(regions: Regions) -> None:
