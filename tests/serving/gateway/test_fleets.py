@@ -115,6 +115,8 @@ async def regions(tmp_path: Path) -> AsyncIterator[Regions]:
                 await both.start_replica(region)
             yield both
         finally:
+            for client in stack.clients:
+                await client.close()
             await stack.stop_gateway()
             for engine in engines.values():
                 await engine.stop()
@@ -143,9 +145,10 @@ async def test_a_request_is_tried_again_in_no_region_but_those_allowed(regions: 
 
 
 async def test_models_that_run_in_no_allowed_region_are_not_offered(regions: Regions) -> None:
+    client = regions.stack.client()
     for allowed, offered in ((("eu",), True), (("ap",), False), ((), True)):
         await regions.allow(*allowed)
-        models = await regions.stack.client().models.list()
+        models = await client.models.list()
         assert bool(models.data) is offered
 
 
