@@ -13,7 +13,8 @@ from ipaddress import ip_network
 import msgspec
 from msgspec import UNSET
 
-from serving.contract.api_key import SecretDigester, is_well_formed
+from serving.contract import api_key
+from serving.contract.api_key import is_well_formed
 from serving.contract.client_address import Address, Network, is_in
 from serving.contract.records import (
     ApiKeyRecord,
@@ -168,7 +169,7 @@ class Authenticator:
         """Whether anybody is known: not from half of a first snapshot."""
         self.is_complete = False
         """Whether a key that is not here is no key: false before the first page of the feed."""
-        self._digesters = [SecretDigester(pepper.encode()) for pepper in key_peppers]
+        self._peppers = [pepper.encode() for pepper in key_peppers]
         self._salt_secret = salt_secret.encode()
         self._made: OrderedDict[str, Principal] = OrderedDict()
         """By digest, the oldest first."""
@@ -207,7 +208,7 @@ class Authenticator:
     def _find_by_secret(self, secret: str) -> Principal | None:
         """Return whose secret it is; None when unknown. Raises Unauthorized for what is no key,
         which a key that was used lately need not be asked."""
-        digests = [digester.digest(secret) for digester in self._digesters]
+        digests = [api_key.digest(secret, pepper) for pepper in self._peppers]
         for digest in digests:
             if (principal := self._made.get(digest)) is not None:
                 return principal

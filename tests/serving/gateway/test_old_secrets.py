@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from serving.contract.api_key import SecretDigester, digest
+from serving.contract.api_key import digest
 from serving.contract.records import PreviousSecretRecord
 from serving.feed.changes import ChangeBatch, RecordChange
 from serving.gateway.directory import Directory
@@ -36,7 +36,7 @@ def directory(*, ends_at: datetime | None = None, pepper: bytes = OLD) -> Direct
 def opens(
     known: Directory, secret: str, *, now: datetime = NOW, peppers: tuple[bytes, ...] = (OLD,)
 ) -> bool:
-    known.authenticator._digesters = [SecretDigester(pepper) for pepper in peppers]
+    known.authenticator._peppers = list(peppers)
     try:
         principal = known.authenticator.authenticate(f"Bearer {secret}", lambda: None, lambda: now)
     except Unauthorized:

@@ -37,18 +37,26 @@ FLOODS = {
     "too_long": Flood(patience=0.8),
     "waited": Flood(patience=0.2),
 }
+PAIRS: tuple[tuple[Tier, Tier], ...] = (
+    ("priority", "flex"),
+    ("batch", "default"),
+    ("priority", "default"),
+    ("default", "priority"),
+    ("flex", "default"),
+)
+"""Which tier floods, and which one is below its guarantee."""
 
 
 def requests(tier: Tier, name: str, patience: float) -> SlotRequest:
     return SlotRequest(name, tier=tier, input_tokens=20, output_tokens_max=20, seconds_max=patience)
 
 
-@pytest.mark.parametrize("gateways", [1, 4])
 @pytest.mark.parametrize(
-    ("flooding", "tier"),
+    ("flooding", "tier", "gateways"),
     [
-        *(("priority", "default"), ("priority", "flex"), ("default", "priority")),
-        *(("flex", "default"), ("batch", "default")),
+        *((*pair, 1) for pair in PAIRS),
+        *((*pair, 4) for pair in PAIRS[:2]),
+        *(pytest.param(*pair, 4, marks=pytest.mark.full) for pair in PAIRS[2:]),
     ],
 )
 @pytest.mark.parametrize("cause", FLOODS)
