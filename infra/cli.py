@@ -220,25 +220,6 @@ def django(context: typer.Context) -> None:
     run_management_command(context.args or ["help"], as_owner=True)
 
 
-@app.command("simulate-books", context_settings=PASS_HELP)
-def simulate_books(
-    context: typer.Context,
-    server: Annotated[
-        str | None,
-        typer.Option(
-            envvar="PENSTOCK_SIMULATION_SERVER",
-            help="A PostgreSQL as its superuser; its own by default.",
-        ),
-    ] = None,
-) -> None:
-    """Run the books against seeds of gateways, crashes and clocks: --seeds N --start S."""
-    require_extra("local")
-    from infra.local.simulate import simulate_books as simulate
-
-    interrupt_on_signals()
-    raise typer.Exit(simulate(context.args, server_url=server))
-
-
 @app.command(context_settings=PASS_HELP)
 def vllm(context: typer.Context) -> None:
     """Run vLLM's own command line: `penstock vllm bench serve --help`."""

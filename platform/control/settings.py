@@ -75,7 +75,6 @@ INSTALLED_APPS = [
     "billing.invoicing",
     "billing.collection",
     "billing.cockpit",
-    "billing.simulation",
     "web.console",
 ]
 INTERNAL_URLS = [

@@ -20,7 +20,6 @@ from billing.credit.services.payments import record_payment
 from billing.invoicing.invoice_requests import A_DAY
 from billing.payments.models import AutoTopUp, StripePayment
 from billing.payments.services.codes import make_code
-from billing.simulation.stripe_double import Fault, StripeDouble
 from control.accounts.models import User
 from control.audit.models import AuditEvent
 from tests.fixtures.mails import delivered, html_of
@@ -34,6 +33,7 @@ from tests.fixtures.paying import (
     save_card,
     settle,
 )
+from tests.simulation.stripe_double import Fault, StripeDouble
 from web.console.base import address
 from web.console.billing.forms import CentsField
 

@@ -7,7 +7,6 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Browser, expect
 
-from billing.simulation.stripe_double import StripeDouble
 from control.outbox.services import deliver_due
 from tests.fixtures.browser import (
     DESKTOP,
@@ -19,6 +18,7 @@ from tests.fixtures.browser import (
 )
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import ask_top_up, in_place_of_stripe, save_card
+from tests.simulation.stripe_double import StripeDouble
 from web.console.base import address
 
 Look = Callable[[dict[str, int], str], AbstractContextManager[WatchedPage]]

@@ -7,11 +7,11 @@ import pytest
 from pytest_django import DjangoDbBlocker
 
 from billing.invoicing.models import Invoice
-from billing.simulation.stripe_double import StripeDouble
 from tests.fixtures.collecting import Debt, make_debt
 from tests.fixtures.kept import kept
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import in_place_of_stripe, without_welcome_credit
+from tests.simulation.stripe_double import StripeDouble
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from billing.simulation.stripe_double import StripeDouble
 from tests.fixtures.organizations import SeededOrganization, make_organization
 from tests.fixtures.paying import in_place_of_stripe, without_welcome_credit
+from tests.simulation.stripe_double import StripeDouble
 
 
 @pytest.fixture

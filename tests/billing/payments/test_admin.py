@@ -9,10 +9,10 @@ from django.utils import timezone
 
 from billing.payments.models import Gap, PromotionalCode, Refund, StripePayment
 from billing.payments.nights import reconcile
-from billing.simulation.stripe_double import StripeDouble
 from control.accounts.models import User
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import ask_checkout, ask_top_up, balance_cents, save_card, settle
+from tests.simulation.stripe_double import StripeDouble
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

@@ -8,10 +8,10 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from billing.payments.models import StripePayment
-from billing.simulation.stripe_double import Fault, StripeDouble
 from control.outbox.services import deliver_due
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import balance_cents, save_card, settle
+from tests.simulation.stripe_double import Fault, StripeDouble
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

@@ -7,10 +7,10 @@ from django.utils import timezone
 
 from billing.payments.models import AutoTopUp, StripePayment
 from billing.payments.services.automatic import run_auto_top_ups, set_auto_top_up
-from billing.simulation.stripe_double import StripeDouble
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import balance_cents, save_card, settle
+from tests.simulation.stripe_double import StripeDouble
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

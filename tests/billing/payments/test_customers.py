@@ -6,9 +6,9 @@ from django.utils import timezone
 from billing.payments.errors import StripeAway, StripeRefused
 from billing.payments.services.customers import ensure_customer
 from billing.payments.stripe_api import StripeApi
-from billing.simulation.stripe_double import StripeDouble
 from control.organizations.models import Organization
 from tests.fixtures.organizations import SeededOrganization
+from tests.simulation.stripe_double import StripeDouble
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

@@ -10,10 +10,10 @@ from billing.payments.models import Dispute, StripePayment
 from billing.payments.selectors import disputed_organizations
 from billing.payments.services import asking as asking_module
 from billing.payments.services import refund_payment
-from billing.simulation.stripe_double import StripeDouble
 from control.errors import Conflict
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from tests.fixtures.paying import ask_top_up, balance_cents, deliver, save_card, settle
+from tests.simulation.stripe_double import StripeDouble
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

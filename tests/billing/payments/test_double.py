@@ -8,10 +8,10 @@ import requests
 
 from billing.payments.errors import Declined, NotThere, StripeAway, StripeRefused
 from billing.payments.stripe_api import StripeApi
-from billing.simulation.stripe_double import Fault, StripeDouble
-from billing.simulation.stripe_double.faults import FaultKind
-from billing.simulation.stripe_double.webhooks import signed
 from tests.fixtures.stripe_server import running_stripe
+from tests.simulation.stripe_double import Fault, StripeDouble
+from tests.simulation.stripe_double.faults import FaultKind
+from tests.simulation.stripe_double.webhooks import signed
 
 pytestmark = pytest.mark.integration
 

@@ -14,13 +14,13 @@ from billing.invoicing.selectors import Standing, open_invoices, standing
 from billing.invoicing.services.disputes import open_dispute
 from billing.payments.models import StripePayment
 from billing.payments.services import charge_invoice, start_invoice_checkout
-from billing.simulation.stripe_double import StripeDouble
 from control.errors import Conflict, NotPermitted, ObjectNotFound
 from control.permissions import Role
 from tests.fixtures.invoicing import OPERATOR, InvoicedMonth, make_invoiced_month, sound
 from tests.fixtures.kept import kept
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import ask_top_up, deliver, save_card, settle
+from tests.simulation.stripe_double import StripeDouble
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

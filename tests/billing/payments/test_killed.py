@@ -13,11 +13,11 @@ from django.utils import timezone
 
 from billing.payments.models import Refund, StripePayment
 from billing.payments.services import refund_payment
-from billing.simulation.stripe_double import Fault, StripeDouble
 from tests.fixtures import database
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from tests.fixtures.paying import ask_top_up, balance_cents, save_card, settle
 from tests.fixtures.stripe_server import running_stripe
+from tests.simulation.stripe_double import Fault, StripeDouble
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.django_db(transaction=True)]
 

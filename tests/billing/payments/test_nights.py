@@ -11,10 +11,10 @@ from billing.payments.errors import StripeAway
 from billing.payments.models import Dispute, Gap, Reconciliation
 from billing.payments.nights import WINDOW, reconcile, reconcile_due
 from billing.payments.stripe_api import StripeApi
-from billing.simulation.stripe_double import StripeDouble
 from control.outbox.services import deliver_due
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import ask_top_up, balance_cents, deliver, save_card, settle
+from tests.simulation.stripe_double import StripeDouble
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

@@ -22,7 +22,6 @@ from billing.payments.services import refund_payment
 from billing.payments.services.collecting import ASKED_AT_MOST, collect
 from billing.payments.services.refunding import pay_back
 from billing.payments.syncing import sync_open
-from billing.simulation.stripe_double import Fault, StripeDouble
 from control.outbox.services import deliver_due
 from tests.fixtures.corpus import quarter
 from tests.fixtures.database import let_transaction_last
@@ -38,6 +37,7 @@ from tests.fixtures.paying import (
     take_in,
 )
 from tests.fixtures.stripe_server import storm
+from tests.simulation.stripe_double import Fault, StripeDouble
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
@@ -271,7 +271,7 @@ def _dispute_once(double: StripeDouble, intent_id: str) -> None:
 
 
 def _quietly(act: Any) -> None:
-    from billing.simulation.stripe_double.errors import ApiError
+    from tests.simulation.stripe_double.errors import ApiError
 
     try:
         act()

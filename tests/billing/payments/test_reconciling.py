@@ -11,7 +11,6 @@ from billing.payments.nights import reconcile
 from billing.payments.selectors import disputed_organizations, open_payments_count
 from billing.payments.services import refund_payment
 from billing.payments.services.unmatched import credit_gap, dismiss_gap
-from billing.simulation.stripe_double import StripeDouble
 from control.errors import Conflict, NotPermitted
 from control.outbox.services import deliver_due
 from control.permissions import Actor
@@ -24,6 +23,7 @@ from tests.fixtures.paying import (
     save_card,
     settle,
 )
+from tests.simulation.stripe_double import StripeDouble
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

@@ -14,7 +14,6 @@ from billing.payments.models import Refund, StripePayment
 from billing.payments.services import asking as asking_module
 from billing.payments.services import refund_payment
 from billing.payments.services.refunding import refundable_cents
-from billing.simulation.stripe_double import Fault, StripeDouble
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.feed.database_identity import database_id
 from serving.contract.budget import balance_budget_id
@@ -24,6 +23,7 @@ from tests.fixtures.books import differences
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from tests.fixtures.paying import ask_top_up, balance_cents, deliver, save_card, settle
 from tests.fixtures.usage import GATEWAY, ask_for
+from tests.simulation.stripe_double import Fault, StripeDouble
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

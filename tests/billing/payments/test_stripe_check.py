@@ -8,8 +8,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from billing.payments.models import StripePayment
-from billing.simulation.stripe_double import Fault, StripeDouble
 from control.organizations.models import Organization
+from tests.simulation.stripe_double import Fault, StripeDouble
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

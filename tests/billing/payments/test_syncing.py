@@ -12,9 +12,9 @@ from billing.payments.selectors import open_payments
 from billing.payments.services import refund_payment
 from billing.payments.stripe_api import StripeApi
 from billing.payments.syncing import AWAY_MAX, sync_open
-from billing.simulation.stripe_double import StripeDouble
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from tests.fixtures.paying import ask_checkout, ask_top_up, balance_cents, save_card, settle
+from tests.simulation.stripe_double import StripeDouble
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

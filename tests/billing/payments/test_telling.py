@@ -12,10 +12,10 @@ from billing.ledger.models import Cause
 from billing.payments.models import StripePayment
 from billing.payments.services.automatic import run_auto_top_ups, set_auto_top_up
 from billing.payments.syncing import sync_intent
-from billing.simulation.stripe_double import StripeDouble
 from control.outbox.services import deliver_due
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from tests.fixtures.paying import ask_top_up, deliver, save_card, settle
+from tests.simulation.stripe_double import StripeDouble
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

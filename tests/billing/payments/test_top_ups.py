@@ -11,7 +11,6 @@ from billing.payments.models import PaymentMethod, StripePayment
 from billing.payments.services.methods import remove_method
 from billing.payments.stripe_api import StripeApi
 from billing.payments.syncing import sync_payment
-from billing.simulation.stripe_double import StripeDouble
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import (
@@ -22,6 +21,7 @@ from tests.fixtures.paying import (
     save_card,
     settle,
 )
+from tests.simulation.stripe_double import StripeDouble
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

@@ -12,8 +12,6 @@ from django.utils import timezone
 
 from billing.payments.inbox import forget_events, process_inbox
 from billing.payments.models import Gap, StripeEvent, StripePayment
-from billing.simulation.stripe_double import StripeDouble
-from billing.simulation.stripe_double.webhooks import signed
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import (
     WEBHOOK,
@@ -22,6 +20,8 @@ from tests.fixtures.paying import (
     deliver,
     send,
 )
+from tests.simulation.stripe_double import StripeDouble
+from tests.simulation.stripe_double.webhooks import signed
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
@@ -174,7 +174,7 @@ def test_a_payment_that_another_organization_names_is_not_theirs(
 def test_what_stripe_does_not_answer_is_looked_at_again(
     org: SeededOrganization, stripe: StripeDouble, paid_event: dict[str, Any]
 ) -> None:
-    from billing.simulation.stripe_double import Fault
+    from tests.simulation.stripe_double import Fault
 
     send(paid_event)
     stripe.faults.append(Fault("lost_before", "payment_intents/.*", "GET", times=3))

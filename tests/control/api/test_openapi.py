@@ -22,7 +22,6 @@ from schemathesis import Case, GenerationMode, Response
 from schemathesis.checks import load_all_checks, not_a_server_error
 from schemathesis.specs.openapi import checks
 
-from billing.simulation.stripe_double import StripeDouble
 from control.api_keys.models import Scope
 from tests.fixtures.corpus import quarter
 from tests.fixtures.database import let_transaction_last
@@ -32,6 +31,7 @@ from tests.fixtures.operations import ADMIN, ORGANIZATION, QUERIES, Ids, body_of
 from tests.fixtures.operator_tokens import make_operator, make_token
 from tests.fixtures.organizations import make_organization
 from tests.fixtures.paying import in_place_of_stripe
+from tests.simulation.stripe_double import StripeDouble
 
 pytestmark = pytest.mark.integration
 load_all_checks()

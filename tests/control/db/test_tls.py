@@ -14,12 +14,12 @@ import psycopg
 import pytest
 from django.db import connections
 
-from billing.simulation.database import scratch
 from control.db import connection as factory
 from control.feed.views import ChangeNotifier
 from control.telemetry.health import checks
 from infra.local.preflight import database_error
 from infra.local.up import make_roles
+from tests.simulation.database import scratch
 
 pytestmark = pytest.mark.integration
 PASSWORD = "correct-horse-battery-staple"

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.local.config import ROOT
-from infra.local.simulate import SERVER_VARIABLE, running
 from infra.local.state_dir import StateDirectory
 from tests.long.mutants.candidates import ROOMS, Mutant, candidates
+from tests.simulation.server import SERVER_VARIABLE, running
 
-PARTS = ("billing", "serving", "platform", "infra", "web")
+PARTS = ("billing", "serving", "platform", "infra", "web", "tests/simulation")
 FURTHER: dict[str, tuple[str, ...]] = {"books": (), "payments": ("--paying",)}
 """What else the simulator is told, by what is broken."""
 TEMPLATE = "penstock_simulation_prepared"
@@ -98,7 +98,7 @@ def simulate(
 ) -> Run:
     """Run seeds against the code in a folder, as long as it goes on telling how far it is."""
     command = [
-        *(sys.executable, "-m", "infra.cli", "simulate-books"),
+        *(sys.executable, "-m", "tests.simulation"),
         *("--seeds", str(seeds), "--no-shrink", *further),
         *(("--template", template) if template else ()),
     ]
@@ -136,7 +136,7 @@ def _verdict(run: Run, seconds: float) -> str | None:
     last = [line for line in run.said.splitlines() if "fails: " in line]
     if not last:
         return None
-    seed, _, sentence = last[-1].removeprefix("CommandError: ").partition(" fails: ")
+    seed, _, sentence = last[-1].partition(" fails: ")
     return f"{seed}: {' '.join(sentence.split())[:90]} ({seconds:.0f} s)"
 
 

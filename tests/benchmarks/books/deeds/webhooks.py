@@ -14,12 +14,12 @@ from billing.payments.inbox import process_inbox
 from billing.payments.models import StripeEvent, StripePayment
 from billing.payments.services.asking import ask
 from billing.payments.services.sessions import open_checkout
-from billing.simulation.stripe_double import KEYS, StripeDouble
 from control.db.models import new_id
 from control.organizations.models import Organization
 from control.permissions import Actor
 from tests.fixtures.paying import send
 from tests.fixtures.stripe_server import running_stripe, storm
+from tests.simulation.stripe_double import KEYS, StripeDouble
 
 EVENTS_A_PAYMENT = 4
 IDLE_SECONDS_MAX = 30.0
