@@ -22,7 +22,7 @@ from billing.collection.models import Case, ScheduledStep, Settings, State, Step
 from billing.collection.services import operator
 from billing.invoicing.printed import day, dollars
 from control.admin.base import OperatorAdmin, ReadOnlyAdmin, row_url
-from control.admin.decisions import Decision, ReasonForm, decide
+from control.admin.confirm import Confirmation, ReasonForm, confirm
 from control.admin.fields import NOTHING, idempotent_action
 from control.organizations.admin import OrganizationOwnedAdmin
 from control.permissions import Actor
@@ -65,11 +65,13 @@ class UntilForm(ReasonForm):
     field_order = ("until", "reason")
 
 
-def ask(page: ReadOnlyAdmin, request: HttpRequest, object_id: str, asked: Decision) -> HttpResponse:
-    """Ask for a decision about one case, and carry it out once it is sent."""
+def ask(
+    page: ReadOnlyAdmin, request: HttpRequest, object_id: str, asked: Confirmation
+) -> HttpResponse:
+    """Ask to confirm an action on one case, and carry it out once it is sent."""
     row = selectors.case_by_id(unquote(object_id))
     verb = partial(asked.verb, organization_id=row.pk, now=timezone.now())
-    return decide(page, request, row, replace(asked, verb=verb))
+    return confirm(page, request, row, replace(asked, verb=verb))
 
 
 def deciding(
@@ -80,10 +82,10 @@ def deciding(
     form: type[ReasonForm] = ReasonForm,
     permission: str = "decide",
 ) -> Any:
-    """Return an action of a case's page that asks for one decision, named as its verb is."""
+    """Return an action of a case's page that asks to confirm it, named as its verb is."""
 
     def shown(self: ReadOnlyAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
-        return ask(self, request, object_id, Decision(title, words, form, verb))
+        return ask(self, request, object_id, Confirmation(title, words, form, verb))
 
     shown.__name__ = verb.__name__  # the admin knows an action by its function's name
     return action(description=title, permissions=[permission])(shown)
@@ -261,8 +263,8 @@ class CaseAdmin(ReadOnlyAdmin):
             "%(amount)s of debt is written off as a loss. A limited or suspended service"
             " stays so until you reinstate it."
         ) % {"amount": owed}
-        decision = Decision(_("Write off"), words, ReasonForm, operator.write_off)
-        return ask(self, request, object_id, decision)
+        confirmation = Confirmation(_("Write off"), words, ReasonForm, operator.write_off)
+        return ask(self, request, object_id, confirmation)
 
 
 @admin.register(ScheduledStep)

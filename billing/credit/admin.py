@@ -30,7 +30,7 @@ from billing.credit.services.grants import grant_credit, reverse_grant
 from billing.credit.services.leases import acknowledge_overrun, release_lease
 from billing.credit.services.payments import record_payment
 from control.admin.base import OperatorAdmin, ReadOnlyAdmin
-from control.admin.decisions import AmountForm, Decision, ReasonForm, decide, new_form_id
+from control.admin.confirm import AmountForm, Confirmation, ReasonForm, confirm, new_form_id
 from control.admin.fields import NOTHING, DollarsField, displayed, dollars
 from control.organizations.selectors import organizations
 from control.permissions import Actor
@@ -151,7 +151,7 @@ class CreditGrantAdmin(OnceAdmin):
         words = gettext("The %(amount)s left of this grant is withdrawn.")
         words %= {"amount": exact_dollars(grant.remaining_nanos)}
         verb = partial(reverse_grant, grant_id=grant.id, now=timezone.now())
-        return decide(self, request, grant, Decision(_("Reverse"), words, ReasonForm, verb))
+        return confirm(self, request, grant, Confirmation(_("Reverse"), words, ReasonForm, verb))
 
 
 @admin.register(Payment)
@@ -258,7 +258,7 @@ class BudgetAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         row = budget_by_row(int(object_id))
         verb = partial(verb, organization_id=row.organization_id, now=timezone.now())
-        return decide(self, request, row, Decision(title, words, AmountForm, verb))
+        return confirm(self, request, row, Confirmation(title, words, AmountForm, verb))
 
 
 @admin.register(Lease)
@@ -314,7 +314,7 @@ class LeaseAdmin(ReadOnlyAdmin):
         words = gettext("%(amount)s are free again. Events that still arrive are recorded.")
         words %= {"amount": exact_dollars(row.held_nanos)}
         verb = partial(release_lease, lease_id=row.pk, now=timezone.now())
-        return decide(self, request, row, Decision(_("Release"), words, ReasonForm, verb))
+        return confirm(self, request, row, Confirmation(_("Release"), words, ReasonForm, verb))
 
     @action(description=_("Acknowledge overrun"), permissions=["acknowledge"])
     def acknowledge(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -323,4 +323,4 @@ class LeaseAdmin(ReadOnlyAdmin):
         over = exact_dollars(row.settled_nanos - row.granted_nanos)
         words = gettext("This lease took %(amount)s more than it was granted.") % {"amount": over}
         verb = partial(acknowledge_overrun, lease_id=row.pk, now=timezone.now())
-        return decide(self, request, row, Decision(_("Acknowledge"), words, ReasonForm, verb))
+        return confirm(self, request, row, Confirmation(_("Acknowledge"), words, ReasonForm, verb))

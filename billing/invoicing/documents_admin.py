@@ -34,7 +34,7 @@ from billing.invoicing.services.disputes import close_dispute, open_dispute
 from billing.invoicing.services.notes import issue_credit_note, left_to_credit
 from billing.invoicing.typeset.pdf import credit_note_pdf, invoice_pdf
 from control.admin.base import ReadOnlyAdmin
-from control.admin.decisions import Decision, ReasonForm, decide
+from control.admin.confirm import Confirmation, ReasonForm, confirm
 from control.admin.fields import dollars
 from control.api.streaming import whole_export
 from control.organizations.admin import OrganizationOwnedAdmin
@@ -197,8 +197,8 @@ class InvoiceAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
         verb = partial(
             issue_credit_note, invoice_id=row.id, idempotency_key=key, now=timezone.now()
         )
-        decision = Decision(_("Issue credit note"), words, ReasonForm, verb)
-        return decide(self, request, row, decision)
+        confirmation = Confirmation(_("Issue credit note"), words, ReasonForm, verb)
+        return confirm(self, request, row, confirmation)
 
     @action(description=_("Mark as disputed"), permissions=["dispute"])
     def dispute(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -207,7 +207,9 @@ class InvoiceAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
         words = _("Until the dispute ends, nobody is reminded of this invoice or suspended for it.")
         key = f"{BY_OPERATOR}:{row.disputes.count()}"
         verb = partial(open_dispute, invoice_id=row.id, key=key, now=timezone.now())
-        return decide(self, request, row, Decision(_("Mark as disputed"), words, ReasonForm, verb))
+        return confirm(
+            self, request, row, Confirmation(_("Mark as disputed"), words, ReasonForm, verb)
+        )
 
     @action(description=_("End dispute"), permissions=["end_dispute"])
     def end_dispute(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -215,7 +217,7 @@ class InvoiceAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
         row = invoice_by_id(unquote(object_id))
         verb = partial(end_disputes, invoice_id=row.id)
         words = _("The invoice is due again, as it was before.")
-        return decide(self, request, row, Decision(_("End dispute"), words, ReasonForm, verb))
+        return confirm(self, request, row, Confirmation(_("End dispute"), words, ReasonForm, verb))
 
 
 def end_disputes(*, invoice_id: str, actor: Actor, reason: str) -> None:

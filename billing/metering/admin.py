@@ -28,7 +28,7 @@ from billing.metering.models import Day, DeadLetter, ResentUsage, Tally, UsageCo
 from billing.metering.release_page import ReleaseGatewayPage
 from billing.metering.services import book_again, dismiss
 from control.admin.base import ReadOnlyAdmin
-from control.admin.decisions import Decision, ReasonForm, decide
+from control.admin.confirm import Confirmation, ReasonForm, confirm
 from control.admin.fields import displayed, dollars, milliseconds
 
 
@@ -147,7 +147,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             " organization it names, in the period it was received in."
         ) % {"reason": letter.reason}
         verb = partial(book_again, letter=letter, now=timezone.now())
-        return decide(self, request, letter, Decision(_("Retry"), words, Form, verb))
+        return confirm(self, request, letter, Confirmation(_("Retry"), words, Form, verb))
 
     @action(description=_("Dismiss"), permissions=["settle"])
     def dismiss(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -159,7 +159,7 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             " its request is less than %(days)s days old."
         ) % {"reason": letter.reason, "days": AGE_MAX.days}
         verb = partial(dismiss, letter_id=letter.pk, now=timezone.now())
-        return decide(self, request, letter, Decision(_("Dismiss"), words, ReasonForm, verb))
+        return confirm(self, request, letter, Confirmation(_("Dismiss"), words, ReasonForm, verb))
 
     def _letter(self, object_id: str) -> DeadLetter:
         return get_object_or_404(DeadLetter, pk=object_id)

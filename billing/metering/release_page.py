@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from billing.credit.services.lost_gateways import Held, held_by, release_gateway
 from control.admin.base import OperatorPage, operator
-from control.admin.decisions import ReasonForm
+from control.admin.confirm import ReasonForm
 from control.errors import ServiceError
 from serving.contract.money import exact_dollars, format_dollars
 

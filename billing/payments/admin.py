@@ -30,7 +30,7 @@ from billing.payments.services.codes import end_code, make_code, spelled
 from billing.payments.services.refunding import refund_payment, refundable_cents
 from billing.payments.services.unmatched import credit_gap, dismiss_gap
 from control.admin.base import OperatorAdmin, ReadOnlyAdmin
-from control.admin.decisions import AmountForm, Decision, ReasonForm, decide
+from control.admin.confirm import AmountForm, Confirmation, ReasonForm, confirm
 from control.admin.fields import DollarsField, displayed, dollars
 from control.errors import InvalidValue
 from control.organizations.admin import OrganizationOwnedAdmin
@@ -116,7 +116,7 @@ class StripePaymentAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
             )
         words %= {"amount": left, "method": payment.method}
         verb = partial(refund_in_nanos, request=request, payment_id=payment.id, now=timezone.now())
-        return decide(self, request, payment, Decision(_("Refund"), words, AmountForm, verb))
+        return confirm(self, request, payment, Confirmation(_("Refund"), words, AmountForm, verb))
 
     def get_custom_urls(self) -> tuple[tuple[str, str, Any], ...]:
         """Return the address of the page of how payments stand."""
@@ -219,7 +219,7 @@ class GapAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
             "%(amount)s came in. They pay what the organization owes; the rest becomes credit."
         ) % {"amount": amount}
         verb = partial(credit_as, gap_id=row.pk, now=timezone.now())
-        return decide(self, request, row, Decision(_("Credit"), words, CreditForm, verb))
+        return confirm(self, request, row, Confirmation(_("Credit"), words, CreditForm, verb))
 
     @action(description=_("Dismiss"), permissions=["dismiss"])
     def dismiss(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -227,7 +227,7 @@ class GapAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
         row = gap(int(object_id))
         words = _("Nothing is posted to the ledger. This entry does not come back by itself.")
         verb = partial(dismiss_gap, gap_id=row.pk, now=timezone.now())
-        return decide(self, request, row, Decision(_("Dismiss"), words, ReasonForm, verb))
+        return confirm(self, request, row, Confirmation(_("Dismiss"), words, ReasonForm, verb))
 
 
 @admin.register(Reconciliation)

@@ -23,7 +23,7 @@ from control.admin.base import (
     VersionedModelForm,
     row_url,
 )
-from control.admin.decisions import Decision, decide
+from control.admin.confirm import Confirmation, confirm
 from control.admin.fields import indented
 from control.catalog import retirement, selectors, services
 from control.catalog.fleet_admin import FleetAdmin  # noqa: F401 - registers its pages
@@ -160,7 +160,7 @@ class VariantAdmin(VariantAdminMixin):
     def archive(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask for a confirmation; on POST, archive the variant."""
         variant = selectors.variant(unquote(object_id))
-        decision = Decision(
+        confirmation = Confirmation(
             gettext("Archive %(variant)s") % {"variant": variant},
             gettext(
                 "It can be neither deployed nor published again, and its precision is free for"
@@ -169,20 +169,20 @@ class VariantAdmin(VariantAdminMixin):
             forms.Form,
             partial(retirement.archive_variant, variant=variant),
         )
-        return decide(self, request, variant, decision)
+        return confirm(self, request, variant, confirmation)
 
     @action(description=_("Delete"), permissions=["retire"])
     def remove(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask for a confirmation; on POST, delete the variant."""
         variant = selectors.variant(unquote(object_id))
-        decision = Decision(
+        confirmation = Confirmation(
             gettext("Delete %(variant)s") % {"variant": variant},
             gettext("Its quality reports are deleted too. What usage or prices name stays."),
             forms.Form,
             partial(retirement.delete_variant, variant=variant),
             after=reverse("admin:catalog_variant_changelist"),
         )
-        return decide(self, request, variant, decision)
+        return confirm(self, request, variant, confirmation)
 
     def has_retire_permission(self, request: HttpRequest, object_id: str) -> bool:
         """Allow only unpublished variants to be archived or deleted."""
@@ -228,7 +228,7 @@ class PublishVariantForm(forms.Form):
 def publish_page(admin: VariantAdmin, request: HttpRequest, variant: Variant) -> HttpResponse:
     """Show what the variant needs before customers may use it; on POST, publish it."""
     rows = [requirement_row(variant, each) for each in requirements(variant)]
-    decision = Decision(
+    confirmation = Confirmation(
         gettext("Publish %(variant)s") % {"variant": variant},
         gettext(
             "Customers can then use the variant. It needs what is listed here. The price and the"
@@ -238,7 +238,7 @@ def publish_page(admin: VariantAdmin, request: HttpRequest, variant: Variant) ->
         partial(services.publish_variant, variant=variant),
         {"headers": (_("Requirement"), _("Status"), ""), "rows": rows},
     )
-    return decide(admin, request, variant, decision)
+    return confirm(admin, request, variant, confirmation)
 
 
 def requirement_row(variant: Variant, requirement: Requirement) -> tuple[str, str, str]:
@@ -371,26 +371,26 @@ class DeploymentAdmin(VariantAdminMixin):
     def end(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask for a confirmation; on POST, end the deployment."""
         deployment = selectors.deployment(unquote(object_id))
-        decision = Decision(
+        confirmation = Confirmation(
             gettext("End %(deployment)s") % {"deployment": deployment},
             gettext("It never starts again. Stop it first: set its replicas to 0."),
             forms.Form,
             partial(retirement.end_deployment, deployment=deployment),
         )
-        return decide(self, request, deployment, decision)
+        return confirm(self, request, deployment, confirmation)
 
     @action(description=_("Delete"), permissions=["change"])
     def remove(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask for a confirmation; on POST, delete the deployment."""
         deployment = selectors.deployment(unquote(object_id))
-        decision = Decision(
+        confirmation = Confirmation(
             gettext("Delete %(deployment)s") % {"deployment": deployment},
             gettext("End it first. A deployment that served customers stays for the record."),
             forms.Form,
             partial(retirement.delete_deployment, deployment=deployment),
             after=reverse("admin:catalog_deployment_changelist"),
         )
-        return decide(self, request, deployment, decision)
+        return confirm(self, request, deployment, confirmation)
 
     @admin.display(description=_("State"))
     def state(self, row: Deployment) -> str:

@@ -27,7 +27,7 @@ from control.admin.base import (
     operator,
     row_url,
 )
-from control.admin.decisions import Decision, ReasonForm, decide
+from control.admin.confirm import Confirmation, ReasonForm, confirm
 from control.admin.fields import NOTHING, dollars
 from control.forms import CONFIRMED, is_confirmed
 from control.organizations.models import Membership, Organization, OrganizationStatus, Project
@@ -161,14 +161,14 @@ class OrganizationAdmin(OperatorAdmin):
         row = organization(unquote(object_id))
         words = gettext("The reason is shown to its members and sent to its owners.")
         effects = [(effect,) for effect in suspension_effects(row)]
-        decision = Decision(
+        confirmation = Confirmation(
             gettext("Suspend %(organization)s") % {"organization": row},
             words,
             ReasonForm,
             partial(suspend_organization, organization=row),
             {"headers": (_("What follows"),), "rows": effects},
         )
-        return decide(self, request, row, decision)
+        return confirm(self, request, row, confirmation)
 
     @action(description=_("Resume"), permissions=["resume"])
     def resume(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -178,13 +178,13 @@ class OrganizationAdmin(OperatorAdmin):
             "Its keys work again within a second, except those that were revoked or have expired."
             " An email goes to its owners. The reason is for the audit log."
         )
-        decision = Decision(
+        confirmation = Confirmation(
             gettext("Resume %(organization)s") % {"organization": row},
             words,
             ReasonForm,
             partial(resume_organization, organization=row),
         )
-        return decide(self, request, row, decision)
+        return confirm(self, request, row, confirmation)
 
 
 @admin.register(Project)

@@ -21,7 +21,7 @@ from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSplitDateTimeWidget, UnfoldAdminTextInputWidget
 
 from control.admin.base import OperatorAdmin, VersionedInline, operator, row_url
-from control.admin.decisions import decision_page
+from control.admin.confirm import confirmation_page
 from control.admin.fields import DollarsMixin, dollars
 from control.errors import Conflict, ServiceError
 from control.forms import VERSION, VersionField
@@ -242,7 +242,7 @@ def publish_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Ht
     title = gettext("Publish %(book)s") % {"book": book}
     shown = examples(unusual or changes)[:EXAMPLES_SHOWN]
     words = " ".join([audience(book), *shown, warning])
-    page = decision_page(
+    page = confirmation_page(
         admin, request, book, title=title, form=form, table=table, words=words,
         button=gettext("Publish"),
     )  # fmt: skip
@@ -287,7 +287,7 @@ def cancel_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Htt
         " in force and the book stays on record."
     ) % {"time": f"{book.effective_at:%Y-%m-%d %H:%M}"}
     title = gettext("Cancel %(book)s") % {"book": book}
-    return decision_page(
+    return confirmation_page(
         admin, request, book, title=title, form=form, table=None,
         words=f"{audience(book)} {warning}", button=gettext("Cancel this book"),
     )  # fmt: skip

@@ -1,5 +1,5 @@
-"""The page on which an operator decides something: what follows from it, a reason or an amount, and
-a form that acts once however often it is sent."""
+"""The page on which an operator confirms an action: what follows from it, a reason or an amount,
+and a form that acts once however often it is sent."""
 
 import uuid
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from control.forms import REASON_MAX
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
 
-TEMPLATE = "admin/decide.html"
+TEMPLATE = "admin/confirm.html"
 
 
 def new_form_id() -> str:
@@ -50,10 +50,10 @@ class AmountForm(ReasonForm):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Confirmation:
     """A question with its form, and the action that the form's values are passed to. `table`
-    shows what the decision rests on; `after` is the address of the page that follows, the row's
-    own if empty."""
+    shows what the action rests on; `after` is the address of the page that follows, the row's own
+    if empty."""
 
     title: "StrOrPromise"
     words: "StrOrPromise"
@@ -63,29 +63,31 @@ class Decision:
     after: str = ""
 
 
-def decide(admin: ModelAdmin, request: HttpRequest, row: Any, decision: Decision) -> HttpResponse:
+def confirm(
+    admin: ModelAdmin, request: HttpRequest, row: Any, confirmation: Confirmation
+) -> HttpResponse:
     """Show the form; once it is sent, do what it says or show why not."""
-    form = decision.form(request.POST or None)
+    form = confirmation.form(request.POST or None)
     if request.method == "POST" and form.is_valid():
         try:
-            decision.verb(actor=operator(request), **form.cleaned_data)
+            confirmation.verb(actor=operator(request), **form.cleaned_data)
         except ServiceError as error:
             form.add_error(error.param if error.param in form.fields else None, error.message)
         else:
             done = gettext("%(action)s: done for %(row)s.")
-            messages.success(request, done % {"action": decision.title, "row": row})
-            return redirect(decision.after or change_url(admin, row))
-    return decision_page(
-        admin, request, row, title=decision.title, words=decision.words, form=form,
-        table=decision.table,
+            messages.success(request, done % {"action": confirmation.title, "row": row})
+            return redirect(confirmation.after or change_url(admin, row))
+    return confirmation_page(
+        admin, request, row, title=confirmation.title, words=confirmation.words, form=form,
+        table=confirmation.table,
     )  # fmt: skip
 
 
-def decision_page(
+def confirmation_page(
     admin: ModelAdmin, request: HttpRequest, row: Any, **context: Any
 ) -> TemplateResponse:
-    """Return the page of a decision on a row: title, words, form, and where given table and
-    button."""
+    """Return the page that asks to confirm an action on a row: title, words, form, and where given
+    table and button."""
     shared = {
         **admin.admin_site.each_context(request),
         "opts": admin.opts,
