@@ -35,9 +35,9 @@ from billing.metering.filing import file_letters
 from billing.metering.judging import Fact, Judge
 from billing.metering.partitions import ensure_days
 from billing.metering.resent import note_shipment
-from billing.metering.retries import with_retries
 from billing.metering.staging import correct_once, insert_once, stored
 from control.dataplane.gateways import owned_by_others
+from control.db.retries import with_retries
 from control.feed.database_identity import database_id
 from serving.contract.credential import ServiceIdentity
 from serving.contract.usage import DeadLetter, UsageBatch, UsageReceipt

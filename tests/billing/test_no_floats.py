@@ -14,7 +14,6 @@ DURATIONS = {
     ROOT / "following" / "latency.py",
     ROOT / "following" / "pace.py",
     ROOT / "following" / "selectors.py",
-    ROOT / "metering" / "retries.py",
 }
 """Seconds are the one thing that floats are for."""
 ORACLE = Path(oracle.__file__)

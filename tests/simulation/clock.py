@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 from django.utils import timezone
 
-from billing.metering import retries
 from control.db import models as control_ids
+from control.db import retries
 from control.feed import database_identity
 from control.outbox import services
 from serving.contract import ids as contract_ids

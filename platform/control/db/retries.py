@@ -1,4 +1,4 @@
-"""Trying a transaction again where PostgreSQL says that this may help."""
+"""Retries of a transaction that lost against another one."""
 
 import random
 import time
@@ -17,7 +17,8 @@ logger = structlog.get_logger(__name__)
 
 
 def with_retries(work: Callable[[], Result]) -> Result:
-    """Run a transaction again, a little later, where PostgreSQL says that this may help."""
+    """Run a transaction, up to five times where PostgreSQL refuses it for another one's sake: the
+    waits grow from 0.02 to 0.8 s. Raises the last OperationalError."""
     for attempt in range(1, ATTEMPTS_MAX):
         try:
             return work()
@@ -25,6 +26,6 @@ def with_retries(work: Callable[[], Result]) -> Result:
             state = getattr(error.__cause__, "sqlstate", None)
             if state not in RETRIED_STATES:
                 raise
-            logger.warning("usage_batch_retried", attempt=attempt, state=state)
+            logger.warning("transaction_retried", attempt=attempt, state=state)
             time.sleep(random.uniform(0.01, 0.05) * 2**attempt)  # noqa: S311 -- jitter
     return work()
