@@ -14,9 +14,9 @@ from billing.cockpit.deferred import KINDS, WORDS, Deferred, Holder, deferred, h
 from billing.cockpit.owed_page import statement_url
 from billing.cockpit.revenue_page import chart_of, series_of
 from billing.economics.pages.margin_rows import Money
-from billing.reading.exports import csv_bytes, plain_dollars
+from billing.reading.exports import plain_dollars
 from control.admin.base import OperatorPage
-from control.api.streaming import whole_export
+from control.api.streaming import csv_bytes, whole_export
 
 INKS = {"prepaid": "revenue", "promotional": "idle"}
 NAMES = {"prepaid": _("Prepaid"), "promotional": _("Promotional")}

@@ -13,9 +13,9 @@ from django.utils.translation import gettext_lazy as _
 
 from billing.cockpit.owed import BUCKETS, WORDS, Debtor, OpenInvoice, debtors, open_invoices, total
 from billing.economics.pages.margin_rows import Money
-from billing.reading.exports import Number, csv_bytes, plain_dollars
+from billing.reading.exports import plain_dollars
 from control.admin.base import OperatorPage, row_url
-from control.api.streaming import whole_export
+from control.api.streaming import SignedAmount, csv_bytes, whole_export
 
 ROWS_MAX = 50
 INVOICES_MAX = 12
@@ -116,8 +116,8 @@ def _csv(today: date) -> bytes:
         (
             today.isoformat(), row.organization_id, row.name, row.invoice_count,
             *map(plain_dollars, row.aged), plain_dollars(row.invoiced_nanos),
-            Number(plain_dollars(row.unbilled_nanos)),
-            Number(plain_dollars(row.receivable_nanos)),
+            SignedAmount(plain_dollars(row.unbilled_nanos)),
+            SignedAmount(plain_dollars(row.receivable_nanos)),
         )
         for row in rows
     ]  # fmt: skip

@@ -12,9 +12,9 @@ from django.utils.translation import gettext_lazy as _
 
 from billing.cockpit.revenue import Revenue, model_names, revenue
 from billing.economics.pages.margin_rows import Money
-from billing.reading.exports import csv_bytes, plain_dollars
+from billing.reading.exports import plain_dollars
 from control.admin.base import OperatorPage
-from control.api.streaming import whole_export
+from control.api.streaming import csv_bytes, whole_export
 from serving.contract.money import format_dollars
 
 MONTHS_MAX = 12

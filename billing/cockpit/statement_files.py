@@ -10,7 +10,8 @@ from django.utils.translation import override
 from billing.cockpit.causes import known
 from billing.cockpit.statement import StatementLine
 from billing.cockpit.statement_query import ACCOUNTS, StatementQuery
-from billing.reading.exports import Number, csv_bytes, plain_dollars, utc_text
+from billing.reading.exports import plain_dollars, utc_text
+from control.api.streaming import SignedAmount, csv_bytes
 
 COLUMNS = (
     "entry_id",
@@ -40,7 +41,7 @@ def csv_pages(pages: Iterable[list[StatementLine]], query: StatementQuery) -> It
     yield csv_bytes([COLUMNS])
     for page in pages:
         yield csv_bytes(
-            [Number(cell) if name in DOLLARS else cell for name, cell in record.items()]
+            [SignedAmount(cell) if name in DOLLARS else cell for name, cell in record.items()]
             for record in records(page, query)
         )
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
-from billing.reading.exports import harmless
+from control.api.streaming import without_formula
 from control.errors import InvalidValue
 from control.pricing.models import Price
 from control.pricing.selectors import schedules_in_force
@@ -284,7 +284,7 @@ def _moment(day: date) -> str:
 
 
 def _text(words: str) -> str:
-    return str(harmless(words))
+    return str(without_formula(words))
 
 
 def _csv(rows: Any) -> bytes:

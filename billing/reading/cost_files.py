@@ -12,9 +12,10 @@ import msgspec
 
 from billing.reading import pages, selectors
 from billing.reading.buckets import WIDTH, floor
-from billing.reading.exports import csv_bytes, plain_dollars
+from billing.reading.exports import plain_dollars
 from billing.reading.filters import EVERYTHING, UsageFilters
 from billing.reading.sums import UsagePoint
+from control.api.streaming import csv_bytes
 from control.organizations.models import Organization
 
 FIGURES = (

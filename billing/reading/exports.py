@@ -4,10 +4,8 @@
 whole nanos, and dollars as text.
 """
 
-import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from io import StringIO
 from typing import Any
 
 import msgspec
@@ -15,6 +13,7 @@ import msgspec
 from billing.reading import selectors
 from billing.reading.filters import EVERYTHING, UsageFilters
 from billing.reading.sums import MONEY, Usage
+from control.api.streaming import csv_bytes
 from control.organizations.models import Organization
 from serving.contract.money import exact_dollars
 
@@ -48,12 +47,6 @@ COLUMNS = (
 what was waived."""
 MONEY_COLUMNS = frozenset({*MONEY, "charged_nanos", "charged_usd"})
 """What is left out of the files of who may not see money."""
-
-
-class Number(str):
-    """An exact amount as text, which may be below zero: no formula, whatever it begins with."""
-
-    __slots__ = ()
 
 
 def csv_pages(
@@ -127,19 +120,6 @@ def record(event: Usage, names: Mapping[str, str]) -> dict[str, Any]:
         event.client_request_id,
     )
     return dict(zip(COLUMNS, values, strict=True))
-
-
-def csv_bytes(rows: Iterable[Iterable[object]]) -> bytes:
-    """Return lines of CSV; text is quoted against spreadsheet formulas."""
-    file = StringIO()
-    csv.writer(file).writerows([harmless(cell) for cell in row] for row in rows)
-    return file.getvalue().encode()
-
-
-def harmless(cell: object) -> object:
-    """Return a cell that no spreadsheet takes for a formula; numbers are left alone."""
-    is_formula = isinstance(cell, str) and cell[:1] in tuple("=+-@\t\r")
-    return f"'{cell}" if is_formula and not isinstance(cell, Number) else cell
 
 
 def plain_dollars(nanos: int) -> str:

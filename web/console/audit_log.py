@@ -10,8 +10,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from billing.reading.days import day_of, midnight
-from billing.reading.exports import csv_bytes
-from control.api.streaming import stream_export
+from control.api.streaming import csv_bytes, stream_export
 from control.audit import selectors
 from control.audit.changes import changes_of
 from control.audit.models import AuditEvent, ChainLink

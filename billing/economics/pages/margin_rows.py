@@ -11,7 +11,8 @@ from django.utils.translation import gettext, ngettext
 from billing.economics.margin import COLUMN, Dimension, Margin, summed
 from billing.economics.pages.margin_query import MarginQuery
 from billing.economics.pages.names import Names
-from billing.reading.exports import csv_bytes, plain_dollars
+from billing.reading.exports import plain_dollars
+from control.api.streaming import csv_bytes
 from serving.contract.money import exact_dollars, format_dollars
 
 BARS_MAX = 10

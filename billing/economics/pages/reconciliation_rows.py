@@ -10,7 +10,8 @@ from django.utils.translation import gettext_lazy as _
 
 from billing.economics.models import Judgement
 from billing.economics.reconciliation import ONE_HOUR
-from billing.reading.exports import csv_bytes, utc_text
+from billing.reading.exports import utc_text
+from control.api.streaming import csv_bytes
 
 WINDOWS_APART_MAX = timedelta(minutes=3)
 """A window that long about an hour is that hour: samples come by the minute."""

@@ -1,13 +1,15 @@
-"""Downloads of customers and operators: bounded in number, and holding no database connection while
-a slow client reads.
+"""Downloads of customers and operators: bounded in number, holding no database connection while a
+slow client reads, and as CSV free of formulas.
 
 All limits apply to one process. A page of a file is read, and its connection given back, before
 its bytes are written; `control.http_protocol` disconnects a client that stops reading.
 """
 
+import csv
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from io import StringIO
 from threading import BoundedSemaphore, Lock
 
 from asgiref.sync import sync_to_async
@@ -153,6 +155,25 @@ async def iterate(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
     advance = sync_to_async(read, thread_sensitive=True)
     while (chunk := await advance()) is not None:
         yield chunk
+
+
+class SignedAmount(str):
+    """An exact amount as text, which may be below zero: no formula, whatever it begins with."""
+
+    __slots__ = ()
+
+
+def csv_bytes(rows: Iterable[Iterable[object]]) -> bytes:
+    """Return lines of CSV (RFC 4180) in UTF-8; text is quoted against spreadsheet formulas."""
+    file = StringIO()
+    csv.writer(file).writerows([without_formula(cell) for cell in row] for row in rows)
+    return file.getvalue().encode()
+
+
+def without_formula(cell: object) -> object:
+    """Return a cell that no spreadsheet takes for a formula; numbers are left alone."""
+    is_formula = isinstance(cell, str) and cell[:1] in tuple("=+-@\t\r")
+    return f"'{cell}" if is_formula and not isinstance(cell, SignedAmount) else cell
 
 
 def _export(

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from billing.reading.exports import csv_bytes, plain_dollars
+from billing.reading.exports import plain_dollars
 from billing.reading.sums import UsagePoint, UsageSums
+from control.api.streaming import csv_bytes
 
 ROWS_MAX = 60
 """Rows on one page of the table."""
