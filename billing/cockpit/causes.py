@@ -11,7 +11,7 @@ from django.utils.translation import gettext
 from billing.cockpit.statement import StatementLine
 from billing.credit.models import CreditGrant, Payment
 from billing.invoicing.models import CreditNote, Invoice
-from billing.ledger.models import Cause
+from billing.ledger.causes import Cause
 from control.admin.base import row_url
 
 GRANT = "admin:credit_creditgrant_change"

@@ -19,7 +19,7 @@ from billing.credit.models import (
     UnpostedUsage,
     Welcome,
 )
-from billing.ledger.models import CREDIT_KINDS, AccountKind
+from billing.ledger.causes import CREDIT_KINDS, AccountKind
 from billing.ledger.selectors import balance_nanos as account_balance_nanos
 from control.api_keys.models import ApiKey
 from control.errors import ObjectNotFound

@@ -6,7 +6,8 @@ from datetime import UTC, date, datetime
 
 from django.db import transaction
 
-from billing.ledger.models import Account, AccountKind, Cause, Entry, Transaction
+from billing.ledger.causes import AccountKind, Cause
+from billing.ledger.models import Account, Entry, Transaction
 from billing.ledger.selectors import AccountKey, account_ids
 
 
