@@ -28,13 +28,12 @@ from billing.invoicing.selectors import (
 )
 from billing.invoicing.services.settling import settle
 from billing.invoicing.tax import Tax
-from billing.ledger.models import AccountKind, Cause
-from billing.ledger.services import Posting, Side, open_account, post
+from billing.ledger.causes import INVOICE_ROUNDING, INVOICE_TAX, AccountKind
+from billing.ledger.post import Leg, post
 from billing.metering.models import Day
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue
 from control.permissions import Actor
-from serving.contract.ids import new_id
 
 NUMBER_DIGITS = 6
 QUOTES_MAX = 3
@@ -163,15 +162,13 @@ def next_number(entity_id: str, column: str, prefix: str) -> tuple[int, str]:
 def _post(invoice_id: str, owner: str, sums: Totals, row: int, now: datetime) -> None:
     """Make the receivable what the invoice says; the balance owes the same."""
     parts = (
-        (Cause.ROUNDING, AccountKind.ROUNDING, sums.rounding_nanos),
-        (Cause.TAX, AccountKind.TAX_PAYABLE, sums.tax_nanos),
+        (INVOICE_ROUNDING, AccountKind.ROUNDING, sums.rounding_nanos),
+        (INVOICE_TAX, AccountKind.TAX_PAYABLE, sums.tax_nanos),
     )
-    for cause, kind, nanos in parts:
+    for rule, kind, nanos in parts:
         if nanos:
-            receivable = open_account(owner, AccountKind.ACCOUNTS_RECEIVABLE)
-            sides = (Side(receivable, nanos), Side(open_account(owner, kind), -nanos))
-            source = f"{cause}:invoice:{invoice_id}"
-            post([Posting(new_id(), source, cause, owner, sides)], now=now)
+            legs = [Leg(AccountKind.ACCOUNTS_RECEIVABLE, nanos), Leg(kind, -nanos)]
+            post(rule, organization_id=owner, legs=legs, invoice=invoice_id, now=now)
     if added := sums.rounding_nanos + sums.tax_nanos:
         fund(row, -added, now=now)
 
