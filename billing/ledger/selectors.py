@@ -55,9 +55,9 @@ def posted_nanos(source: str) -> int | None:
     return debits.aggregate(nanos=Sum("nanos"))["nanos"]
 
 
-def funding_account(source: str) -> int:
+def funding_account(source: str) -> AccountKind:
     """Return the one account that a transaction debited, by its source: where a grant came from."""
-    (account_id,) = Entry.objects.filter(transaction__source=source, nanos__gt=0).values_list(
-        "account_id", flat=True
+    (kind,) = Entry.objects.filter(transaction__source=source, nanos__gt=0).values_list(
+        "account__kind", flat=True
     )
-    return int(account_id)
+    return AccountKind(kind)

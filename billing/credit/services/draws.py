@@ -28,10 +28,6 @@ DELETE FROM credit_unposted_usage AS unposted USING due WHERE unposted.id = due.
 RETURNING unposted.organization_id, unposted.accounted_on, unposted.received_before, unposted.nanos
 """
 FOR_EVER = datetime.max.replace(tzinfo=UTC)
-EXPIRES_INTO = {
-    "promotional": AccountKind.PROMOTION_EXPENSE,
-    "prepaid": AccountKind.BREAKAGE,
-}
 
 
 class Unposted(NamedTuple):

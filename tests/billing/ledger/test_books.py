@@ -86,8 +86,7 @@ def test_a_source_is_posted_once(accounts):
 def test_a_grant_knows_where_it_came_from():
     legs = transfer(PREPAID.grant, 5, "grant_1")
     post(PREPAID.grant, organization_id="org_1", legs=legs, grant="grant_1", now=NOW)
-    cash = account_ids([CASH])[CASH]
-    assert funding_account("grant:grant_1") == cash
+    assert funding_account("grant:grant_1") == AccountKind.CASH
 
 
 @pytest.mark.parametrize(

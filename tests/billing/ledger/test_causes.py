@@ -1,6 +1,9 @@
 """The table of causes: each row balances, and the ledger is written by it alone."""
 
+import ast
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +15,8 @@ from billing.ledger.models import Entry, Transaction
 from billing.ledger.post import AccountNotInRule, Leg, Posting, UnbalancedTransaction, post_all
 from tests.fixtures.usage import NOW
 
+ROOT = Path(__file__).parents[3]
+WRITER = "billing/ledger/post.py"
 NAMES = {"grant": "grant_1", "invoice": "inv_1", "note": "cn_1", "key": "a:key:of its caller"}
 NANOS = st.integers(1, 10**18)
 
@@ -121,3 +126,42 @@ def test_a_source_tells_its_rule(rule: PostingRule) -> None:
 def test_a_source_of_no_rule_is_none() -> None:
     assert rule_of("usage", "usage of somebody") is None
     assert rule_of("tax", "usage:t1") is None
+
+
+MODELS = {"Entry", "Transaction"}
+WRITES = {"create", "bulk_create", "get_or_create", "update_or_create", "update", "save", "delete"}
+
+
+def writes_in(path: Path) -> Iterator[str]:
+    """Yield what a file of ours writes in the ledger: by its models, or by SQL of its own."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            words = " ".join(node.value.lower().split())
+            if any(
+                f"{verb} ledger_{table}" in words
+                for verb in ("insert into", "update", "delete from", "copy")
+                for table in ("entry", "transaction", "account")
+            ):
+                yield words
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func).split(".")
+            if called[0] in MODELS and (len(called) == 1 or called[-1] in WRITES):
+                yield ast.unparse(node.func)
+
+
+def test_nothing_but_post_writes_the_ledger() -> None:
+    sources = [
+        path
+        for folder in ("billing", "platform/control", "web", "infra")
+        for path in (ROOT / folder).rglob("*.py")
+        if "migrations" not in path.parts and "simulation" not in path.parts
+    ]
+    wrote = {
+        str(path.relative_to(ROOT)): found
+        for path in sources
+        if "ledger" in path.read_text() and (found := list(writes_in(path)))
+    }
+    assert wrote.keys() == {WRITER}
+    assert wrote[WRITER] == [
+        "Entry.objects.bulk_create", "Transaction.objects.bulk_create", "Entry", "Transaction",
+    ]  # fmt: skip
