@@ -1,7 +1,8 @@
 """The chart of accounts, and the one table of what moves money between them.
 
-A row (`PostingRule`) says which accounts a movement may debit and credit, what its transaction is
-called, and who may cause it. `post` writes nothing that no row allows.
+A row (`PostingRule`) says which accounts a movement may debit and credit, what of it funds the
+organization's balance, what its transaction is called, and who may cause it. `post` writes nothing
+that no row allows.
 """
 
 import re
@@ -65,9 +66,10 @@ class Cause(models.TextChoices):
 class PostingRule:
     """One row: a movement is entries that debit some of `debits` and credit some of `credits`.
 
-    `source` is the unique name of its transaction; `post` fills in the names in braces. `title` is
-    what a statement calls it once what the source names is found: the cause's label unless said
-    otherwise. `permission` is the operator's, None where no person causes it.
+    Credits of the accounts in `funds` add to what funds the organization's balance, and debits take
+    from it. `source` is the unique name of its transaction; `post` fills in the names in braces.
+    `title` is what a statement calls it once what the source names is found: the cause's label
+    unless said otherwise. `permission` is the operator's, None where no person causes it.
     """
 
     cause: Cause
@@ -76,6 +78,7 @@ class PostingRule:
     credits: tuple[AccountKind, ...]
     title: "StrOrPromise" = ""
     permission: Permission | None = None
+    funds: tuple[AccountKind, ...] = BALANCE_KINDS
 
     def source_of(self, **names: str) -> str:
         """Return the name of the transaction that these names belong to."""
@@ -103,6 +106,7 @@ USAGE = PostingRule(
     debits=BALANCE_KINDS,
     credits=(AccountKind.REVENUE,),
     title=_("Usage of %(day)s"),
+    funds=(),  # its charges were taken from the balance as they came in
 )
 ALLOCATION = PostingRule(
     Cause.ALLOCATION,
@@ -265,6 +269,7 @@ PREPAID = CreditRules(
         # Where the grant came from: a payment, goodwill, or a credit note of a paid invoice.
         credits=(AccountKind.CASH, AccountKind.REVENUE, AccountKind.ACCOUNTS_RECEIVABLE),
         permission=Permission.FINANCE_WRITE,
+        funds=CREDIT_KINDS,  # the credit is gone, whatever it came from
     ),
     expiry=PostingRule(
         Cause.EXPIRY,

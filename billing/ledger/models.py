@@ -58,6 +58,8 @@ class Transaction(models.Model):
     organization_id = models.CharField(max_length=64)
     posted_at = models.DateTimeField()
     accounted_on = models.DateField()
+    funded_nanos = models.BigIntegerField(db_default=0)
+    """What it adds to what funds the organization's balance: the database adds it there."""
     created_xid = Xid8Field(null=True, db_default=CurrentXid(), editable=False)
     """What wrote it, and alone may write its entries."""
 

@@ -78,6 +78,11 @@ class Posting:
             organization=self.organization_id, transaction=self.transaction_id, **self.names
         )
 
+    @property
+    def funded_nanos(self) -> int:
+        """What it adds to what funds the organization's balance."""
+        return -sum(leg.nanos for leg in self.legs if leg.kind in self.rule.funds)
+
     def key(self, leg: Leg) -> AccountKey:
         """Return what names the account of a leg."""
         return AccountKey(self.organization_id, leg.kind, leg.grant_id)
@@ -123,8 +128,9 @@ def post(
 
 @transaction.atomic
 def post_all(postings: Sequence[Posting], *, now: datetime) -> dict[AccountKey, int]:
-    """Write movements, all or none of them; the database adds them to the balances.
+    """Write movements, all or none of them; the database adds them to the accounts' balances.
 
+    It adds what they fund to the organization's balance, too, and recalls what is leased beyond it.
     Returns the ids of their accounts. Raises SourceAlreadyPosted.
     """
     if not postings:
@@ -154,6 +160,7 @@ def _insert(postings: Sequence[Posting], now: datetime) -> None:
                 organization_id=posting.organization_id,
                 posted_at=now,
                 accounted_on=posting.accounted_on or today,
+                funded_nanos=posting.funded_nanos,
             )
             for posting in postings
         )

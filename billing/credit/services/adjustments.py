@@ -16,7 +16,7 @@ from billing.credit.selectors import (
     owed_nanos,
     refundable_grants,
 )
-from billing.credit.services.budgets import fund, recall
+from billing.credit.services.budgets import recall
 from billing.credit.services.grants import (
     check_once,
     hold_balance,
@@ -91,7 +91,6 @@ def refund(
     cash = Leg(AccountKind.CASH, -amount_nanos - tax_nanos)
     legs = [*drawn_from(grants, amount_nanos), tax, cash]
     post(REFUND, organization_id=organization_id, legs=legs, key=idempotency_key, now=now)
-    fund(row, -amount_nanos, now=now)
     _record(
         actor, "credit.refund", organization_id, amount_nanos, reason=reason, key=idempotency_key
     )
@@ -148,14 +147,13 @@ def write_off(
     """
     require_permission(WRITE_OFF, actor)
     check_once(amount_nanos, idempotency_key)
-    row = hold_balance(organization_id, now=now)
+    hold_balance(organization_id, now=now)
     source = WRITE_OFF.source_of(organization=organization_id, key=idempotency_key)
     if _is_repeat(source, idempotency_key, amount_nanos):
         return
     _require_at_most(amount_nanos, owed_nanos(organization_id), "is owed")
     legs = transfer(WRITE_OFF, amount_nanos)
     post(WRITE_OFF, organization_id=organization_id, legs=legs, key=idempotency_key, now=now)
-    fund(row, amount_nanos, now=now)
     receivables_changed.send(None, organization_ids=[organization_id], now=now)
     _record(
         actor, "credit.write_off", organization_id, amount_nanos, reason=reason, key=idempotency_key
@@ -180,7 +178,7 @@ def issue_credit_note(
     """
     require_permission(GOODWILL_INTO_CREDIT, actor)
     check_once(amount_nanos, idempotency_key)
-    row = hold_balance(organization_id, now=now)
+    hold_balance(organization_id, now=now)
     source = GOODWILL_FOR_DEBT.source_of(organization=organization_id, key=idempotency_key)
     before = _issued(organization_id, source, idempotency_key)
     if before is not None:
@@ -205,7 +203,6 @@ def issue_credit_note(
             amount_nanos=amount_nanos - settled_nanos,
             idempotency_key=f"credit-note:{idempotency_key}", actor=actor, reason=reason, now=now,
         )  # fmt: skip
-    fund(row, amount_nanos, now=now)
     receivables_changed.send(None, organization_ids=[organization_id], now=now)
     _record(actor, "credit.note", organization_id, amount_nanos, reason=reason, key=idempotency_key)
     return CreditNote(settled_nanos, grant)

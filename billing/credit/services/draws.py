@@ -11,7 +11,6 @@ from django.db import connection
 
 from billing.credit.models import CreditGrant
 from billing.credit.selectors import CreditSource, credit_sources
-from billing.credit.services.budgets import fund, open_balance
 from billing.credit.signals import receivables_changed
 from billing.ledger.causes import ALLOCATION, CREDIT_RULES, USAGE, AccountKind
 from billing.ledger.post import Leg, Posting, post, post_all, transfer
@@ -163,12 +162,9 @@ def _after(sources: list[CreditSource], drawn: Draw, now: datetime) -> list[Cred
 
 def undo_expiry(source: CreditSource, nanos: int, *, now: datetime) -> None:
     """Give back what expiry took of a grant, for usage that was received before it."""
-    row = open_balance(source.organization_id)
-    assert row is not None, source.organization_id  # noqa: S101 -- grants have a balance
     rule = CREDIT_RULES[source.kind].expiry_reversal
     legs = transfer(rule, nanos, source.grant_id)
     post(rule, organization_id=source.organization_id, legs=legs, now=now)
-    fund(row, nanos, now=now)
     grant = CreditGrant.objects.get(id=source.grant_id)
     grant.expired_nanos -= nanos
     grant.save(update_fields=["expired_nanos"])

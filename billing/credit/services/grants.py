@@ -17,7 +17,6 @@ from billing.credit.selectors import (
 from billing.credit.services.budgets import (
     BEAT_WAIT_MILLISECONDS,
     BusyError,
-    fund,
     lock_budgets,
     open_balance,
     waiting_at_most,
@@ -65,7 +64,7 @@ def grant_credit(
     check_once(amount_nanos, idempotency_key)
     if expires_at is not None:
         may_add_expiry()
-    row = hold_balance(organization_id, now=now)
+    hold_balance(organization_id, now=now)
     before = grant_by_key(organization_id, idempotency_key)
     if before is not None:
         return _the_same(before, kind, amount_nanos)
@@ -74,7 +73,6 @@ def grant_credit(
         idempotency_key=idempotency_key, actor=actor, reason=reason, now=now,
         expires_at=expires_at,
     )  # fmt: skip
-    fund(row, amount_nanos, now=now)
     allocate([organization_id], now=now)
     values = plain_values({"kind": kind, "expires_at": expires_at})
     _record(actor, "credit.grant", grant, amount_nanos, **values)
@@ -167,7 +165,6 @@ def expire_grant(*, grant_id: str, organization_id: str, now: datetime) -> bool:
         rule = CREDIT_RULES[grant.kind].expiry
         legs = transfer(rule, nanos, grant.id)
         post(rule, organization_id=organization_id, legs=legs, grant=grant.id, now=now)
-        fund(row, -nanos, now=now)
         grant.expired_nanos += nanos
         expired = plain_values({"expires_at": grant.expires_at})
         _record(Actor.for_system("billing"), "credit.expire", grant, nanos, **expired)
@@ -185,7 +182,7 @@ def reverse_grant(*, actor: Actor, grant_id: str, reason: str, now: datetime) ->
     """
     require_permission(PREPAID.grant_reversal, actor)
     organization_id = grant_with_account(grant_id).organization_id
-    row = hold_balance(organization_id, now=now)
+    hold_balance(organization_id, now=now)
     grant = grant_with_account(grant_id)
     if grant.closed_at is not None:
         raise Conflict(f"The grant is already {grant.state(now)}.")
@@ -201,7 +198,6 @@ def reverse_grant(*, actor: Actor, grant_id: str, reason: str, now: datetime) ->
             grant=grant.id,
             now=now,
         )
-        fund(row, -nanos, now=now)
     grant.reversed_at = grant.closed_at = now
     grant.save(update_fields=["reversed_at", "closed_at"])
     _record(actor, "credit.reverse", grant, nanos, why=reason)

@@ -6,7 +6,6 @@ from django.db import transaction
 
 from billing.credit.models import CreditGrant, Payment, new_payment_id
 from billing.credit.selectors import owed_nanos, payment_by_key
-from billing.credit.services.budgets import fund
 from billing.credit.services.grants import check_once, hold_balance, open_grant, require_same
 from billing.credit.signals import payment_recorded
 from billing.ledger.causes import (
@@ -45,7 +44,7 @@ def record_payment(
     if not 0 <= tax_nanos < amount_nanos:
         wanted = f"0 or more, and less than the amount of {amount_nanos}"
         raise InvalidValue(f"tax_nanos is {tax_nanos}; wanted {wanted}.", param="tax_nanos")
-    row = hold_balance(organization_id, now=now)
+    hold_balance(organization_id, now=now)
     before = payment_by_key(organization_id, idempotency_key)
     if before is not None:
         require_same(idempotency_key, before.amount_nanos, amount_nanos)
@@ -66,7 +65,6 @@ def record_payment(
     )
     payment.grant = _credit(payment, net_nanos - settled_nanos, actor, now)
     payment.save(force_insert=True)
-    fund(row, net_nanos, now=now)
     _record(actor, payment)
     payment_recorded.send(Payment, organization_id=organization_id, payment_id=payment.id, now=now)
     return payment

@@ -7,7 +7,6 @@ from django.db import transaction
 
 from billing.credit.selectors import grant_by_key, owed_nanos, refundable_grants
 from billing.credit.services.adjustments import drawn_from
-from billing.credit.services.budgets import fund
 from billing.credit.services.draws import allocate
 from billing.credit.services.grants import check_once, hold_balance, open_grant
 from billing.credit.signals import receivables_changed
@@ -50,7 +49,7 @@ def take_back(
     rule = TAKEN_BACK[cause]
     require_permission(rule, actor)
     check_once(amount_nanos + tax_nanos, key)
-    row = hold_balance(organization_id, now=now)
+    hold_balance(organization_id, now=now)
     if posted_nanos(rule.source_of(organization=organization_id, key=key)) is not None:
         return False
     drawn = drawn_from(refundable_grants(organization_id, now), amount_nanos)
@@ -61,7 +60,6 @@ def take_back(
         Leg(AccountKind.CASH, -amount_nanos - tax_nanos),
     ]
     post(rule, organization_id=organization_id, legs=legs, key=key, now=now)
-    fund(row, -amount_nanos, now=now)
     allocate([organization_id], now=now)
     receivables_changed.send(None, organization_ids=[organization_id], now=now)
     _record(actor, f"credit.{cause}", organization_id, amount_nanos, key)
@@ -87,7 +85,7 @@ def give_back(
     rules = RETURNED[cause]
     require_permission(rules.credit, actor)
     check_once(amount_nanos + tax_nanos, key)
-    row = hold_balance(organization_id, now=now)
+    hold_balance(organization_id, now=now)
     grant_key = f"{cause}:{key}"
     names = {"organization": organization_id, "key": key}
     sources = [rule.source_of(**names) for rule in (rules.debt, rules.tax)]
@@ -105,7 +103,6 @@ def give_back(
             amount_nanos=amount_nanos - settled_nanos, idempotency_key=grant_key, actor=actor,
             reason=str(cause.label), now=now,
         )  # fmt: skip
-    fund(row, amount_nanos, now=now)
     receivables_changed.send(None, organization_ids=[organization_id], now=now)
     _record(actor, f"credit.{cause}", organization_id, amount_nanos, key)
     return True

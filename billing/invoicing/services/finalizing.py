@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 import structlog
 from django.db import transaction
 
-from billing.credit.services.budgets import fund
 from billing.credit.services.grants import hold_balance
 from billing.following.closing import GRACE
 from billing.following.sealing import is_followed
@@ -129,7 +128,7 @@ def finalize(*, quote: Quote, actor: Actor, now: datetime) -> Invoice:
     the amount taxed is no longer the amount due.
     """
     owner, period = quote.draft.organization_id, quote.draft.period
-    row = hold_balance(owner, now=now)
+    hold_balance(owner, now=now)
     before = invoice_of(owner, period)
     if before is not None:
         return before
@@ -139,7 +138,7 @@ def finalize(*, quote: Quote, actor: Actor, now: datetime) -> Invoice:
     quote = replace(quote, draft=draft)
     settle(owner, now=now)
     invoice_id = new_invoice_id()
-    _post(invoice_id, owner, quote.sums, row, now)
+    _post(invoice_id, owner, quote.sums, now)
     invoice = _write(invoice_id, quote, now)
     _record(invoice, actor)
     announce_finalized(invoice, now=now)
@@ -159,7 +158,7 @@ def next_number(entity_id: str, column: str, prefix: str) -> tuple[int, str]:
     return sequence, f"{getattr(entity, prefix)}{sequence:0{NUMBER_DIGITS}}"
 
 
-def _post(invoice_id: str, owner: str, sums: Totals, row: int, now: datetime) -> None:
+def _post(invoice_id: str, owner: str, sums: Totals, now: datetime) -> None:
     """Make the receivable what the invoice says; the balance owes the same."""
     parts = (
         (INVOICE_ROUNDING, AccountKind.ROUNDING, sums.rounding_nanos),
@@ -169,8 +168,6 @@ def _post(invoice_id: str, owner: str, sums: Totals, row: int, now: datetime) ->
         if nanos:
             legs = [Leg(AccountKind.ACCOUNTS_RECEIVABLE, nanos), Leg(kind, -nanos)]
             post(rule, organization_id=owner, legs=legs, invoice=invoice_id, now=now)
-    if added := sums.rounding_nanos + sums.tax_nanos:
-        fund(row, -added, now=now)
 
 
 def _write(invoice_id: str, quote: Quote, now: datetime) -> Invoice:

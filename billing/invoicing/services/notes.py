@@ -9,7 +9,6 @@ from django.db import transaction
 from django.db.models import Sum
 
 from billing.credit.selectors import owed_nanos
-from billing.credit.services.budgets import fund
 from billing.credit.services.grants import KEY_MAX, hold_balance, open_grant, require_same
 from billing.invoicing.amounts import share_of
 from billing.invoicing.announcing import announce_credit_note
@@ -62,7 +61,7 @@ def issue_credit_note(
     require_permission(CREDIT_NOTE, actor)
     _check(idempotency_key, reason)
     invoice = invoice_by_id(invoice_id)
-    row = hold_balance(invoice.organization_id, now=now)
+    hold_balance(invoice.organization_id, now=now)
     before = credit_note_by_key(invoice.organization_id, idempotency_key)
     if before is not None:
         return _the_same(before, invoice, lines)
@@ -78,7 +77,6 @@ def issue_credit_note(
             amount_nanos=total_nanos - settled, idempotency_key=f"credit-note:{note_id}",
             actor=actor, reason=reason, now=now,
         )  # fmt: skip
-    fund(row, total_nanos, now=now)
     sequence, number = next_number(
         invoice.legal_entity_id, "next_credit_note", "credit_note_prefix"
     )

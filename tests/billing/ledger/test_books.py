@@ -4,6 +4,7 @@ import psycopg
 import pytest
 from django.db import IntegrityError, ProgrammingError, connection, transaction
 
+from billing.credit.services.budgets import open_balance
 from billing.ledger.causes import PAYMENT_TAX, PREPAID, USAGE, AccountKind, Cause
 from billing.ledger.integrity import CHECKS, run
 from billing.ledger.models import Account, Entry, Transaction
@@ -83,10 +84,17 @@ def test_a_source_is_posted_once(accounts):
     assert (posted_nanos("tax:org_1:1"), posted_nanos("tax:org_1:2")) == (70, None)
 
 
-def test_a_grant_knows_where_it_came_from():
+def test_a_grant_knows_where_it_came_from(customer):
+    open_balance(customer.id)
     legs = transfer(PREPAID.grant, 5, "grant_1")
-    post(PREPAID.grant, organization_id="org_1", legs=legs, grant="grant_1", now=NOW)
+    post(PREPAID.grant, organization_id=customer.id, legs=legs, grant="grant_1", now=NOW)
     assert funding_account("grant:grant_1") == AccountKind.CASH
+
+
+def test_who_has_no_balance_is_given_nothing():
+    legs = transfer(PREPAID.grant, 5, "grant_1")
+    with pytest.raises(IntegrityError, match="org_1 has no balance"):
+        post(PREPAID.grant, organization_id="org_1", legs=legs, grant="grant_1", now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -127,9 +135,9 @@ def test_an_account_is_opened_once_and_at_zero(cash):
 
 def test_who_owes_is_known():
     owing = [Leg(AccountKind.ACCOUNTS_RECEIVABLE, 7), Leg(AccountKind.REVENUE, -7)]
+    used_up = [Leg(AccountKind.CUSTOMER_BALANCE, 7, "grant_2"), Leg(AccountKind.REVENUE, -7)]
     post(USAGE, organization_id="org_1", legs=owing, now=NOW)
-    legs = transfer(PREPAID.grant, 7, "grant_2")
-    post(PREPAID.grant, organization_id="org_2", legs=legs, grant="grant_2", now=NOW)
+    post(USAGE, organization_id="org_2", legs=used_up, now=NOW)
     assert owed_by(["org_1", "org_2", "org_3"]) == {"org_1": 7}
 
 

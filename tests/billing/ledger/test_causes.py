@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from billing.credit.models import Budget
+from billing.credit.services.budgets import open_balance
 from billing.ledger.causes import CREDIT_KINDS, RULES, AccountKind, Cause, PostingRule, rule_of
 from billing.ledger.integrity import CHECKS, run
 from billing.ledger.models import Entry, Transaction
 from billing.ledger.post import AccountNotInRule, Leg, Posting, UnbalancedTransaction, post_all
-from tests.fixtures.usage import NOW
+from tests.fixtures.usage import NOW, Customer
 
 ROOT = Path(__file__).parents[3]
 WRITER = "billing/ledger/post.py"
@@ -88,8 +90,9 @@ def test_what_a_rule_does_not_allow_is_refused(
 
 @pytest.mark.integration
 @pytest.mark.django_db
-def test_all_rules_leave_sound_books() -> None:
+def test_all_rules_leave_sound_books(customer: Customer) -> None:
     """Each rule once, by all its accounts: the ledger is what was asked for, and sums to zero."""
+    open_balance(customer.id)
     postings = []
     for n, rule in enumerate(RULES):
         credited = [kind for kind in rule.credits if kind not in rule.debits] or rule.credits[:1]
@@ -97,10 +100,13 @@ def test_all_rules_leave_sound_books() -> None:
         legs = [leg(kind, 10 * len(credited), n) for kind in debited]
         legs += [leg(kind, -10 * len(debited), n) for kind in credited]
         names = {"grant": f"grant_{n}", "invoice": str(n), "note": str(n), "key": str(n)}
-        postings.append(Posting(rule, "org_1", legs, names))
+        postings.append(Posting(rule, customer.id, legs, names))
     post_all(postings, now=NOW)
     assert Transaction.objects.count() == len(RULES)
     assert Entry.objects.count() == sum(len(each.legs) for each in postings)
+    balance = Budget.objects.get(kind="balance")
+    assert balance.funded_nanos == sum(each.funded_nanos for each in postings) != 0
+    assert balance.limit_nanos == balance.funded_nanos
     of_credit = "No credit is spent twice"  # here it is drawn from grants that nobody gave
     broken = [check.sentence for check in CHECKS if not run(check).holds]
     assert [sentence for sentence in broken if not sentence.startswith(of_credit)] == []
