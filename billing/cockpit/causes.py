@@ -1,17 +1,24 @@
 """What made a line of a statement, in words, with a link to it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
 from django.db.models import Q
 from django.urls import reverse
-from django.utils.translation import gettext
 
 from billing.cockpit.statement import StatementLine
 from billing.credit.models import CreditGrant, Payment
 from billing.invoicing.models import CreditNote, Invoice
-from billing.ledger.models import Cause
+from billing.ledger.causes import (
+    PAYMENT_INTO_CREDIT,
+    PAYMENT_OF_DEBT,
+    PAYMENT_TAX,
+    USAGE,
+    Cause,
+    PostingRule,
+    rule_of,
+)
 from control.admin.base import row_url
 
 GRANT = "admin:credit_creditgrant_change"
@@ -20,8 +27,8 @@ INVOICE = "admin:invoicing_invoice_change"
 NOTE = "admin:invoicing_creditnote_change"
 TRANSACTION = "admin:ledger_transaction_change"
 EVENTS = "admin:metering_usageevent_changelist"
-OF_GRANTS = ("grant", "expiry", "grant-reversal")
-"""What the sources begin with whose second part is a grant."""
+OF_PAYMENTS = (PAYMENT_OF_DEBT, PAYMENT_TAX)
+"""The rules whose sources name the key of a payment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,77 +57,57 @@ class Known:
     organization_id: str
     grants: dict[str, CreditGrant]
     payments: dict[str, Payment]
-    """By `organization:key`, and by the grant that each made."""
+    """By idempotency key."""
+    payments_by_grant: dict[str, Payment]
+    """By the grant that each made."""
     invoices: dict[str, Invoice]
     notes: dict[str, CreditNote]
 
     def made(self, line: StatementLine) -> Made:
         """Return what made a line."""
-        head, _, rest = line.source.partition(":")
-        return (
-            self._payment(line, rest)
-            or self._document(head, rest)
-            or self._grant(line, head, rest)
-            or self._usage(line)
-            or Made(str(Cause(line.cause).label), "", TRANSACTION, line.transaction_id)
-        )
+        label = str(Cause(line.cause).label)
+        found = rule_of(line.cause, line.source)
+        if found is not None:
+            rule, names = found
+            title = str(rule.title) or label
+            if rule == USAGE:
+                return self._usage(title, line)
+            if payment := self._payment(rule, names):
+                return Made(title, payment.reason, PAYMENT, payment.pk)
+            if grant := self.grants.get(names.get("grant", "")):
+                return Made(title, grant.reason, GRANT, grant.pk)
+            if invoice := self.invoices.get(names.get("invoice", "")):
+                return Made(title % {"number": invoice.number}, "", INVOICE, invoice.pk)
+            if note := self.notes.get(names.get("note", "")):
+                return Made(title % {"number": note.number}, note.reason, NOTE, note.pk)
+        return Made(label, "", TRANSACTION, line.transaction_id)
 
-    def _payment(self, line: StatementLine, rest: str) -> Made | None:
-        payment = self.payments.get(rest) if line.cause in ("payment", "tax") else None
-        if payment is None:
-            return None
-        title = gettext("Tax on a payment") if line.cause == "tax" else gettext("Payment")
-        return Made(title, payment.reason, PAYMENT, payment.pk)
+    def _payment(self, rule: PostingRule, names: Mapping[str, str]) -> Payment | None:
+        if rule == PAYMENT_INTO_CREDIT:
+            return self.payments_by_grant.get(names["grant"])
+        return self.payments.get(names["key"]) if rule in OF_PAYMENTS else None
 
-    def _document(self, head: str, rest: str) -> Made | None:
-        invoice = self.invoices.get(rest.removeprefix("invoice:"))
-        if invoice is not None:
-            title = gettext("Rounding of invoice %(number)s")
-            if head == "tax":
-                title = gettext("Tax on invoice %(number)s")
-            return Made(title % {"number": invoice.number}, "", INVOICE, invoice.pk)
-        note = self.notes.get(rest) if head == "credit-note" else None
-        if note is not None:
-            title = gettext("Credit note %(number)s") % {"number": note.number}
-            return Made(title, note.reason, NOTE, note.pk)
-        return None
-
-    def _grant(self, line: StatementLine, head: str, rest: str) -> Made | None:
-        grant_id = rest.partition(":")[0] if head in OF_GRANTS else ""
-        grant = self.grants.get(grant_id)
-        if grant is None:
-            return None
-        return Made(str(Cause(line.cause).label), grant.reason, GRANT, grant.pk)
-
-    def _usage(self, line: StatementLine) -> Made | None:
-        if line.cause != Cause.USAGE:
-            return None
+    def _usage(self, title: str, line: StatementLine) -> Made:
         day = line.accounted_on.isoformat()
         filters = {"q": self.organization_id, "accounted_on": day}
-        title = gettext("Usage of %(day)s") % {"day": day}
-        return Made(title, "", EVENTS, filters=filters)
+        return Made(title % {"day": day}, "", EVENTS, filters=filters)
 
 
 def known(organization_id: str, lines: Iterable[StatementLine]) -> Known:
     """Return what lines name, by a few questions however many they are."""
-    parts = [line.source.split(":") for line in lines]
-    grant_ids = {part[1] for part in parts if part[0] in OF_GRANTS}
-    invoice_ids = {part[2] for part in parts if part[1:2] == ["invoice"]}
-    note_ids = {part[1] for part in parts if part[0] == "credit-note"}
+    ids: dict[str, set[str]] = {name: set() for name in ("grant", "invoice", "note", "key")}
+    for line in lines:
+        found = rule_of(line.cause, line.source)
+        for name, value in found[1].items() if found else ():
+            if name in ids:
+                ids[name].add(value)
+    named = Q(idempotency_key__in=ids["key"]) | Q(grant_id__in=ids["grant"])
+    payments = list(Payment.objects.filter(named, organization_id=organization_id))
     return Known(
         organization_id=organization_id,
-        grants=CreditGrant.objects.in_bulk(grant_ids),
-        payments=_payments(organization_id, parts, grant_ids),
-        invoices=Invoice.objects.in_bulk(invoice_ids),
-        notes=CreditNote.objects.in_bulk(note_ids),
+        grants=CreditGrant.objects.in_bulk(ids["grant"]),
+        payments={row.idempotency_key: row for row in payments},
+        payments_by_grant={row.grant_id: row for row in payments if row.grant_id is not None},
+        invoices=Invoice.objects.in_bulk(ids["invoice"]),
+        notes=CreditNote.objects.in_bulk(ids["note"]),
     )
-
-
-def _payments(
-    organization_id: str, parts: Sequence[list[str]], grant_ids: set[str]
-) -> dict[str, Payment]:
-    keys = {":".join(part[2:]) for part in parts if part[0] in ("payment", "tax")}
-    named = Q(idempotency_key__in=keys) | Q(grant_id__in=grant_ids)
-    found = list(Payment.objects.filter(named, organization_id=organization_id))
-    by_key = {f"{organization_id}:{row.idempotency_key}": row for row in found}
-    return by_key | {row.grant_id: row for row in found if row.grant_id is not None}

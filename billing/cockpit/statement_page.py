@@ -26,7 +26,8 @@ from billing.cockpit.statement_files import csv_pages, jsonl_pages
 from billing.cockpit.statement_query import ACCOUNTS, USED, StatementQuery, parse_query, token
 from billing.credit.selectors import unposted_nanos
 from billing.economics.pages.margin_rows import Money
-from billing.ledger.models import Account, Cause
+from billing.ledger.causes import Cause
+from billing.ledger.models import Account
 from control.admin.base import OperatorPage, row_url
 from control.api.streaming import stream_export
 from control.organizations.models import Organization

@@ -9,7 +9,7 @@ from django.core import signing
 from django.utils.translation import gettext_lazy as _
 
 from billing.cockpit.statement import Place, Range
-from billing.ledger.models import AccountKind, Cause
+from billing.ledger.causes import AccountKind, Cause
 from billing.reading.days import day_of, midnight
 
 if TYPE_CHECKING:

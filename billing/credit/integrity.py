@@ -25,6 +25,19 @@ CHECKS = (
         """,
     ),
     Check(
+        "A balance is funded by what the ledger's transactions add to it",
+        """
+        WITH added AS (
+            SELECT organization_id, sum(funded_nanos) AS nanos FROM ledger_transaction
+            WHERE funded_nanos <> 0 GROUP BY 1
+        )
+        SELECT organization_id, b.funded_nanos, added.nanos AS added
+        FROM (SELECT organization_id, funded_nanos FROM credit_budget WHERE kind = 'balance') b
+        FULL JOIN added USING (organization_id)
+        WHERE coalesce(b.funded_nanos, 0) <> coalesce(added.nanos, 0)
+        """,
+    ),
+    Check(
         "No lease settled more than it was granted, unless a person looked into it",
         """
         SELECT id, organization_id, gateway_id, granted_nanos, settled_nanos FROM credit_lease

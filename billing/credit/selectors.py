@@ -19,7 +19,7 @@ from billing.credit.models import (
     UnpostedUsage,
     Welcome,
 )
-from billing.ledger.models import CREDIT_KINDS, AccountKind
+from billing.ledger.causes import BALANCE_KINDS, AccountKind
 from billing.ledger.selectors import balance_nanos as account_balance_nanos
 from control.api_keys.models import ApiKey
 from control.errors import ObjectNotFound
@@ -126,7 +126,6 @@ class CreditSource:
     grant_id: str
     organization_id: str
     kind: str
-    account_id: int
     expires_at: datetime | None
     remaining_nanos: int
     expired_nanos: int
@@ -295,8 +294,7 @@ def owed_nanos(organization_id: str) -> int:
 def unfollowed_nanos(row: Budget) -> int:
     """Return what a balance was charged that the ledger does not hold, all that was followed being
     posted: ledger and balance differ by nothing else. The balance is locked."""
-    kinds = (*CREDIT_KINDS, AccountKind.ACCOUNTS_RECEIVABLE)
-    return -account_balance_nanos(row.organization_id, *kinds) - row.balance_nanos
+    return -account_balance_nanos(row.organization_id, *BALANCE_KINDS) - row.balance_nanos
 
 
 def refundable_grants(organization_id: str, now: datetime) -> list[CreditGrant]:
@@ -395,13 +393,13 @@ def credit_sources(organization_ids: Sequence[str]) -> dict[str, list[CreditSour
         )
         .order_by(F("expires_at").asc(nulls_last=True), "-kind", "granted_at", "id")
         .values_list(
-            "id", "organization_id", "kind", "account_id", "expires_at", "account__balance_nanos",
+            "id", "organization_id", "kind", "expires_at", "account__balance_nanos",
             "expired_nanos",
         )
     )  # fmt: skip
     sources: dict[str, list[CreditSource]] = {}
-    for grant_id, owner, kind, account_id, expires_at, balance, expired in rows:
-        source = CreditSource(grant_id, owner, kind, account_id, expires_at, -balance, expired)
+    for grant_id, owner, kind, expires_at, balance, expired in rows:
+        source = CreditSource(grant_id, owner, kind, expires_at, -balance, expired)
         sources.setdefault(owner, []).append(source)
     return sources
 

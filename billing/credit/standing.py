@@ -7,7 +7,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from billing.credit.signals import payment_recorded
-from billing.ledger.models import AccountKind
+from billing.ledger.causes import AccountKind
 from billing.ledger.selectors import balance_nanos
 from control.limits.usage_tiers import on_payment
 from control.organizations.selectors import locked_organization

@@ -4,50 +4,13 @@ transaction of the past, and balances moved by anything but a posting (sql/books
 
 from django.db import models
 from django.db.models import Q
-from django.utils.translation import gettext_lazy as _
 
 from billing.fields import CurrentXid, Xid8Field
+from billing.ledger.causes import AccountKind, Cause
 from control.db.models import append_only, no_truncate
 from serving.contract.ids import new_id
 
-
-class AccountKind(models.TextChoices):
-    """Where money sits. Each customer account exists per organization, credit per grant."""
-
-    CASH = "cash", _("Cash (asset)")
-    ACCOUNTS_RECEIVABLE = "accounts_receivable", _("Accounts receivable (asset)")
-    CUSTOMER_BALANCE = "customer_balance", _("Customer balance (liability)")
-    PROMOTIONAL_CREDIT = "promotional_credit", _("Promotional credit (liability)")
-    TAX_PAYABLE = "tax_payable", _("Tax payable (liability)")
-    REVENUE = "revenue", _("Revenue (income)")
-    BREAKAGE = "breakage", _("Breakage of expired prepayments (income)")
-    ROUNDING = "rounding", _("Rounding of invoices (income)")
-    PROMOTION_EXPENSE = "promotion_expense", _("Promotion (expense)")
-    BAD_DEBT = "bad_debt", _("Debts written off (expense)")
-
-
-CREDIT_KINDS = (AccountKind.CUSTOMER_BALANCE, AccountKind.PROMOTIONAL_CREDIT)
-"""The accounts that usage draws from."""
-
-
-class Cause(models.TextChoices):
-    """Why money moved."""
-
-    USAGE = "usage", _("Usage")
-    GRANT = "grant", _("Credit grant")
-    GRANT_REVERSAL = "grant_reversal", _("Reversal of a grant")
-    PAYMENT = "payment", _("Payment")
-    ALLOCATION = "allocation", _("Credit applied to a debt")
-    EXPIRY = "expiry", _("Credit expiry")
-    EXPIRY_REVERSAL = "expiry_reversal", _("Expiry undone by late usage")
-    REFUND = "refund", _("Refund")
-    REFUND_REVERSAL = "refund_reversal", _("Refund that came back")
-    DISPUTE = "dispute", _("Dispute")
-    DISPUTE_REVERSAL = "dispute_reversal", _("Dispute won")
-    TAX = "tax", _("Tax")
-    WRITE_OFF = "write_off", _("Write-off")
-    ROUNDING = "rounding", _("Rounding of an invoice")
-    CORRECTION = "correction", _("Correction")
+__all__ = ("Account", "AccountKind", "Cause", "Entry", "Transaction")
 
 
 class Account(models.Model):
@@ -95,6 +58,8 @@ class Transaction(models.Model):
     organization_id = models.CharField(max_length=64)
     posted_at = models.DateTimeField()
     accounted_on = models.DateField()
+    funded_nanos = models.BigIntegerField(db_default=0)
+    """What it adds to what funds the organization's balance: the database adds it there."""
     created_xid = Xid8Field(null=True, db_default=CurrentXid(), editable=False)
     """What wrote it, and alone may write its entries."""
 

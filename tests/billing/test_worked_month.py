@@ -10,7 +10,7 @@ from billing.credit.services.grants import expire_grants
 from billing.credit.services.leases import take_back
 from billing.credit.services.payments import record_payment
 from billing.following.posting import post_through
-from billing.ledger.models import AccountKind
+from billing.ledger.causes import AccountKind
 from billing.ledger.selectors import balance_nanos
 from billing.metering.ingest import ingest
 from control.feed.database_identity import database_id

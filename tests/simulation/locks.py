@@ -6,6 +6,7 @@ nobody ever waits for a lease, because its budget is locked first (rule 6 of the
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,6 +41,7 @@ FREE_BUDGETS = (
 )
 FREE_CURSORS = "SELECT name FROM following_cursor WHERE name = ANY(%s) FOR UPDATE SKIP LOCKED"
 SHARED, WHOLE = ["ShareLock", "ExclusiveLock"], ["ExclusiveLock"]
+LEDGER_INSERT = 'INSERT INTO "ledger_transaction"'
 COLUMNS = re.compile(r'"(\w+)"')
 
 Rule = Callable[[psycopg.Connection, int, str, Sequence[Any]], bool]
@@ -79,6 +81,22 @@ def _none_free(query: str, of: Callable[[Sequence[Any]], list[Any]]) -> Rule:
     return holds
 
 
+def funds_of(statement: str, params: Sequence[Any]) -> Counter[str]:
+    """Return what ledger transactions that are about to be written add to each balance, in nanos,
+    by its organization; 0 is among it."""
+    columns = COLUMNS.findall(statement.partition("VALUES")[0])[1:-1]  # the last is a default
+    funds: Counter[str] = Counter()
+    for start in range(0, len(params), len(columns)):
+        row = dict(zip(columns, params[start : start + len(columns)], strict=True))
+        funds[row["organization_id"]] += row["funded_nanos"]
+    return funds
+
+
+def _of_ledger(monitor: psycopg.Connection, _: int, statement: str, params: Sequence[Any]) -> bool:
+    owners = list(funds_of(statement, params))
+    return not monitor.execute(FREE_BALANCES, [owners]).fetchall()
+
+
 def _expiring(monitor: psycopg.Connection, pid: int, statement: str, params: Sequence[Any]) -> bool:
     """A grant without an end needs no lock."""
     columns = COLUMNS.findall(statement.partition("VALUES")[0])[1:]
@@ -94,7 +112,7 @@ def _owners(params: Sequence[Any]) -> list[str]:
 
 RULES: dict[str, Rule] = {
     "credit_unposted_usage AS unposted USING": _none_free(FREE_BALANCES, lambda given: given[0]),
-    "SELECT credit_fund(": _none_free(FREE_BUDGETS, lambda given: [given[0]]),
+    LEDGER_INSERT: _of_ledger,
     "SELECT credit_recall(": _none_free(FREE_BUDGETS, lambda given: [given[0]]),
     "SELECT credit_open_budgets(": _none_free(FREE_BALANCES, _owners),
     "UPDATE following_cursor SET xid": _none_free(FREE_CURSORS, lambda given: [given[-1]]),

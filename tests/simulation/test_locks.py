@@ -47,7 +47,8 @@ def look(monitor, statement, *params):
 
 
 def test_who_changes_a_balance_has_locked_it(monitor, balance):
-    fund = ("SELECT credit_fund(%s, %s, %s)", balance, 1, None)
+    columns = '("organization_id", "funded_nanos", "created_xid") VALUES (%s, %s, DEFAULT)'
+    fund = (f'INSERT INTO "ledger_transaction" {columns}', "org_0", 1)
     take = ("DELETE FROM credit_unposted_usage AS unposted USING due", ["org_0"])
     for statement in (fund, take):
         with pytest.raises(BrokenError, match="holds its locks"):

@@ -11,6 +11,7 @@ import psycopg
 
 from serving.contract.lease import LeaseAsk, LeaseDenial, LeaseGrant, LeaseReply, LeaseRequest
 from tests.simulation.clock import EPOCH, Clock
+from tests.simulation.locks import LEDGER_INSERT, funds_of
 from tests.simulation.oracle import ends_at, require
 
 BUDGETS = """
@@ -134,10 +135,13 @@ class Watch:
         and who has less than gateways hold."""
         if "SELECT credit_recall(" in statement:
             self.called_back.add(params[0])
-        elif "SELECT credit_fund(" in statement:
-            row, nanos, _ = params
-            if row in self.budgets and self.budgets[row].left_nanos + nanos < 0:
-                self.called_back.add(row)
+        elif LEDGER_INSERT in statement:
+            for owner, nanos in funds_of(statement, params).items():
+                self.called_back |= {
+                    row.id
+                    for row in self.budgets.values()
+                    if row.budget_id == f"balance:{owner}" and row.left_nanos + nanos < 0
+                }
 
     def look(self) -> None:
         """Compare what is committed now with what was before. Raises BrokenError."""

@@ -9,30 +9,36 @@ from datetime import datetime
 
 from django.db import transaction
 
-from billing.credit.models import CreditGrant, GrantKind
+from billing.credit.models import CreditGrant
 from billing.credit.selectors import (
     budget_by_row,
     grant_by_key,
     owed_nanos,
     refundable_grants,
 )
-from billing.credit.services.budgets import fund, recall
+from billing.credit.services.budgets import recall
 from billing.credit.services.grants import (
     check_once,
     hold_balance,
-    move,
     open_grant,
     require_same,
 )
 from billing.credit.signals import receivables_changed
-from billing.ledger.models import AccountKind, Cause
+from billing.ledger.causes import (
+    CREDIT_RULES,
+    GOODWILL_FOR_DEBT,
+    GOODWILL_INTO_CREDIT,
+    REFUND,
+    WRITE_OFF,
+    AccountKind,
+    require_permission,
+)
+from billing.ledger.post import Leg, post, transfer
 from billing.ledger.selectors import balance_nanos, posted_nanos
-from billing.ledger.services import Posting, Side, open_account, post
 from control.audit import services as audit
 from control.errors import Conflict
 from control.organizations.selectors import organization_name
-from control.permissions import Actor, Permission, require_operator
-from serving.contract.ids import new_id
+from control.permissions import Actor
 from serving.contract.money import exact_dollars
 
 
@@ -68,10 +74,10 @@ def refund(
     Raises NotPermitted, InvalidValue, ObjectNotFound, Conflict for more than is left or a key used
     before, and HeldByGateways where it is left, but not free.
     """
-    require_operator(actor, Permission.FINANCE_WRITE)
+    require_permission(REFUND, actor)
     check_once(amount_nanos, idempotency_key)
     row = hold_balance(organization_id, now=now)
-    source = f"refund:{organization_id}:{idempotency_key}"
+    source = REFUND.source_of(organization=organization_id, key=idempotency_key)
     if _is_repeat(source, idempotency_key, amount_nanos + tax_nanos):
         return
     grants = refundable_grants(organization_id, now)
@@ -81,12 +87,10 @@ def refund(
     if amount_nanos > budget.balance_nanos - budget.pending_nanos:
         held = exact_dollars(budget.pending_nanos)
         raise HeldByGateways(f"Gateways hold {held} of it for requests.", param="amount_nanos")
-    sides = drawn_from(grants, amount_nanos)
-    if tax_nanos:
-        sides.append(Side(open_account(organization_id, AccountKind.TAX_PAYABLE), tax_nanos))
-    cash = Side(open_account(organization_id, AccountKind.CASH), -amount_nanos - tax_nanos)
-    post([Posting(new_id(), source, Cause.REFUND, organization_id, (*sides, cash))], now=now)
-    fund(row, -amount_nanos, now=now)
+    tax = Leg(AccountKind.TAX_PAYABLE, tax_nanos)
+    cash = Leg(AccountKind.CASH, -amount_nanos - tax_nanos)
+    legs = [*drawn_from(grants, amount_nanos), tax, cash]
+    post(REFUND, organization_id=organization_id, legs=legs, key=idempotency_key, now=now)
     _record(
         actor, "credit.refund", organization_id, amount_nanos, reason=reason, key=idempotency_key
     )
@@ -141,23 +145,15 @@ def write_off(
     Raises NotPermitted, InvalidValue, ObjectNotFound, and Conflict for more than is owed or a key
     used before.
     """
-    require_operator(actor, Permission.FINANCE_WRITE)
+    require_permission(WRITE_OFF, actor)
     check_once(amount_nanos, idempotency_key)
-    row = hold_balance(organization_id, now=now)
-    source = f"write-off:{organization_id}:{idempotency_key}"
+    hold_balance(organization_id, now=now)
+    source = WRITE_OFF.source_of(organization=organization_id, key=idempotency_key)
     if _is_repeat(source, idempotency_key, amount_nanos):
         return
     _require_at_most(amount_nanos, owed_nanos(organization_id), "is owed")
-    move(
-        source=source,
-        cause=Cause.WRITE_OFF,
-        organization_id=organization_id,
-        debit_id=open_account(organization_id, AccountKind.BAD_DEBT),
-        credit_id=open_account(organization_id, AccountKind.ACCOUNTS_RECEIVABLE),
-        nanos=amount_nanos,
-        now=now,
-    )
-    fund(row, amount_nanos, now=now)
+    legs = transfer(WRITE_OFF, amount_nanos)
+    post(WRITE_OFF, organization_id=organization_id, legs=legs, key=idempotency_key, now=now)
     receivables_changed.send(None, organization_ids=[organization_id], now=now)
     _record(
         actor, "credit.write_off", organization_id, amount_nanos, reason=reason, key=idempotency_key
@@ -180,37 +176,33 @@ def issue_credit_note(
     Raises NotPermitted, InvalidValue, ObjectNotFound, and Conflict for more than was ever earned of
     the organization, or a key used before with another amount.
     """
-    require_operator(actor, Permission.FINANCE_WRITE)
+    require_permission(GOODWILL_INTO_CREDIT, actor)
     check_once(amount_nanos, idempotency_key)
-    row = hold_balance(organization_id, now=now)
-    source = f"credit-note:{organization_id}:{idempotency_key}"
+    hold_balance(organization_id, now=now)
+    source = GOODWILL_FOR_DEBT.source_of(organization=organization_id, key=idempotency_key)
     before = _issued(organization_id, source, idempotency_key)
     if before is not None:
         granted_nanos = before.grant.amount_nanos if before.grant else 0
         require_same(idempotency_key, before.settled_nanos + granted_nanos, amount_nanos)
         return before
-    revenue = open_account(organization_id, AccountKind.REVENUE)
     earned_nanos = -balance_nanos(organization_id, AccountKind.REVENUE)
     _require_at_most(amount_nanos, earned_nanos, "was charged")
     settled_nanos = min(max(owed_nanos(organization_id), 0), amount_nanos)
     if settled_nanos:
-        move(
-            source=source,
-            cause=Cause.CORRECTION,
+        post(
+            GOODWILL_FOR_DEBT,
             organization_id=organization_id,
-            debit_id=revenue,
-            credit_id=open_account(organization_id, AccountKind.ACCOUNTS_RECEIVABLE),
-            nanos=settled_nanos,
+            legs=transfer(GOODWILL_FOR_DEBT, settled_nanos),
+            key=idempotency_key,
             now=now,
         )
     grant = None
     if settled_nanos < amount_nanos:
         grant = open_grant(
-            organization_id=organization_id, kind=GrantKind.PREPAID,
-            amount_nanos=amount_nanos - settled_nanos, funding=revenue, cause=Cause.CORRECTION,
+            rule=GOODWILL_INTO_CREDIT, organization_id=organization_id,
+            amount_nanos=amount_nanos - settled_nanos,
             idempotency_key=f"credit-note:{idempotency_key}", actor=actor, reason=reason, now=now,
         )  # fmt: skip
-    fund(row, amount_nanos, now=now)
     receivables_changed.send(None, organization_ids=[organization_id], now=now)
     _record(actor, "credit.note", organization_id, amount_nanos, reason=reason, key=idempotency_key)
     return CreditNote(settled_nanos, grant)
@@ -236,15 +228,15 @@ def _require_at_most(amount_nanos: int, most_nanos: int, what: str) -> None:
         raise Conflict(f"Only {exact_dollars(max(most_nanos, 0))} {what}.", param="amount_nanos")
 
 
-def drawn_from(grants: list[CreditGrant], nanos: int) -> list[Side]:
-    """Return what each of the grants gives of an amount, in their order."""
-    sides = []
+def drawn_from(grants: list[CreditGrant], nanos: int) -> list[Leg]:
+    """Return what each of the grants gives of an amount, in their order, as debits."""
+    legs = []
     for grant in grants:
         part = min(grant.remaining_nanos, nanos)
         if part:
-            sides.append(Side(grant.account_id, part))
+            legs.append(Leg(CREDIT_RULES[grant.kind].account, part, grant.id))
             nanos -= part
-    return sides
+    return legs
 
 
 def _record(actor: Actor, action: str, organization_id: str, nanos: int, **details: str) -> None:

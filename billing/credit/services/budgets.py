@@ -36,7 +36,6 @@ SELECT credit_open_budgets(%s::text[], %s::text[], %s::text[], %s::text[], %s::t
 """
 LOCK = "SELECT credit_lock(%s::bigint[])"
 RECALL = "SELECT credit_recall(%s, %s)"
-FUND = "SELECT credit_fund(%s, %s, %s)"
 SET_LIMITS = "SELECT credit_set_limits(%s::bigint[], %s::bigint[], %s)"
 
 logger = structlog.get_logger(__name__)
@@ -111,15 +110,6 @@ def lock_budgets(rows: Collection[int]) -> None:
 def know_spent(spent: Spent) -> None:
     """Ask `spent` from now on what was charged before a row by the week or the day was there."""
     _spent[:] = [spent]
-
-
-def fund(row: int, nanos: int, *, now: datetime) -> None:
-    """Add to what funds a balance, or take from it, and recall what is leased beyond it.
-
-    The balance is locked.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute(FUND, [row, nanos, now])
 
 
 def recall(row: int, *, now: datetime) -> None:

@@ -2,7 +2,7 @@
 promotional before paid; what no credit covers is owed. The balances are locked."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import NamedTuple
@@ -11,12 +11,10 @@ from django.db import connection
 
 from billing.credit.models import CreditGrant
 from billing.credit.selectors import CreditSource, credit_sources
-from billing.credit.services.budgets import fund, open_balance
 from billing.credit.signals import receivables_changed
-from billing.ledger.models import AccountKind, Cause
-from billing.ledger.selectors import AccountKey, account_ids, owed_by
-from billing.ledger.services import Posting, Side, open_account, open_accounts, post
-from serving.contract.ids import new_id
+from billing.ledger.causes import ALLOCATION, CREDIT_RULES, USAGE, AccountKind
+from billing.ledger.post import Leg, Posting, post, post_all, transfer
+from billing.ledger.selectors import owed_by
 
 # Locked in the order in which the follower adds to them, so that the two never meet in a ring.
 TAKE_UNPOSTED = """
@@ -29,11 +27,6 @@ DELETE FROM credit_unposted_usage AS unposted USING due WHERE unposted.id = due.
 RETURNING unposted.organization_id, unposted.accounted_on, unposted.received_before, unposted.nanos
 """
 FOR_EVER = datetime.max.replace(tzinfo=UTC)
-OF_USAGE = (AccountKind.REVENUE, AccountKind.ACCOUNTS_RECEIVABLE)
-EXPIRES_INTO = {
-    "promotional": AccountKind.PROMOTION_EXPENSE,
-    "prepaid": AccountKind.BREAKAGE,
-}
 
 
 class Unposted(NamedTuple):
@@ -52,6 +45,14 @@ class Draw:
 
     taken: tuple[tuple[CreditSource, int], ...]
     owed_nanos: int
+
+    @property
+    def legs(self) -> list[Leg]:
+        """The debits of the credit that it takes."""
+        return [
+            Leg(CREDIT_RULES[source.kind].account, part, source.grant_id)
+            for source, part in self.taken
+        ]
 
 
 def draw(nanos: int, sources: Iterable[CreditSource], received_before: datetime | None) -> Draw:
@@ -84,17 +85,17 @@ def post_unposted(
         return 0
     owners = sorted({one.organization_id for one in pieces})
     sources = credit_sources(owners)
-    accounts = open_accounts(AccountKey(owner, kind) for owner in owners for kind in OF_USAGE)
     by_day: dict[tuple[str, date], list[Unposted]] = defaultdict(list)
     for piece in pieces:
         by_day[piece.organization_id, piece.accounted_on].append(piece)
     postings = [
-        _usage_of_a_day(day, of_day, sources, accounts, now)
-        for (_, day), of_day in sorted(by_day.items())
+        Posting(USAGE, owner, legs, accounted_on=day)
+        for (owner, day), of_day in sorted(by_day.items())
+        if (legs := _usage_of_a_day(of_day, sources, now))
     ]
-    post([posting for posting in postings if posting.sides], now=now)
+    post_all(postings, now=now)
     allocate(owners, now=now)
-    return len(postings)
+    return len(by_day)
 
 
 def allocate(organization_ids: Collection[str], *, now: datetime) -> None:
@@ -102,22 +103,18 @@ def allocate(organization_ids: Collection[str], *, now: datetime) -> None:
     owed = owed_by(organization_ids)
     if not owed:
         return
-    sources = credit_sources(list(owed))
-    accounts = account_ids([AccountKey(owner, AccountKind.ACCOUNTS_RECEIVABLE) for owner in owed])
     postings = []
-    for key, receivable in accounts.items():
+    for owner, sources in credit_sources(list(owed)).items():
         valid = [
             replace(source, expires_at=None, expired_nanos=0)
-            for source in sources.get(key.organization_id, [])
+            for source in sources
             if source.expires_at is None or source.expires_at > now
         ]
-        drawn = draw(owed[key.organization_id], valid, None)
-        sides = [Side(source.account_id, part) for source, part in drawn.taken]
-        nanos = sum(side.nanos for side in sides)
-        every = (*sides, Side(receivable, -nanos))
-        if nanos:
-            postings.append(_posting(Cause.ALLOCATION, key.organization_id, every))
-    post(postings, now=now)
+        drawn = draw(owed[owner], valid, None)
+        if drawn.taken:
+            paid = Leg(AccountKind.ACCOUNTS_RECEIVABLE, drawn.owed_nanos - owed[owner])
+            postings.append(Posting(ALLOCATION, owner, [*drawn.legs, paid]))
+    post_all(postings, now=now)
     if postings:
         receivables_changed.send(Posting, organization_ids=list(owed), now=now)
 
@@ -130,26 +127,18 @@ def _take_unposted(organization_ids: Collection[str], through: date) -> list[Unp
 
 
 def _usage_of_a_day(
-    day: date,
-    pieces: list[Unposted],
-    sources: dict[str, list[CreditSource]],
-    accounts: Mapping[AccountKey, int],
-    now: datetime,
-) -> Posting:
+    pieces: list[Unposted], sources: dict[str, list[CreditSource]], now: datetime
+) -> list[Leg]:
     """Draw an organization's charges of a day from its sources, and leave these as that does."""
-    sides: dict[int, int] = defaultdict(int)
-    owner = pieces[0].organization_id
-    revenue, receivable = (accounts[AccountKey(owner, kind)] for kind in OF_USAGE)
+    legs: list[Leg] = []
     for piece in pieces:
-        mine = sources.get(owner, [])
+        mine = sources.get(piece.organization_id, [])
         drawn = draw(piece.nanos, mine, piece.received_before)
-        sources[owner] = _after(mine, drawn, now)
-        for source, part in drawn.taken:
-            sides[source.account_id] += part
-        sides[receivable] += drawn.owed_nanos
-        sides[revenue] -= piece.nanos
-    every = tuple(Side(account_id, nanos) for account_id, nanos in sides.items() if nanos)
-    return _posting(Cause.USAGE, owner, every, accounted_on=day)
+        sources[piece.organization_id] = _after(mine, drawn, now)
+        legs += drawn.legs
+        legs.append(Leg(AccountKind.ACCOUNTS_RECEIVABLE, drawn.owed_nanos))
+        legs.append(Leg(AccountKind.REVENUE, -piece.nanos))
+    return legs if any(leg.nanos for leg in legs) else []
 
 
 def _after(sources: list[CreditSource], drawn: Draw, now: datetime) -> list[CreditSource]:
@@ -173,20 +162,9 @@ def _after(sources: list[CreditSource], drawn: Draw, now: datetime) -> list[Cred
 
 def undo_expiry(source: CreditSource, nanos: int, *, now: datetime) -> None:
     """Give back what expiry took of a grant, for usage that was received before it."""
-    row = open_balance(source.organization_id)
-    assert row is not None, source.organization_id  # noqa: S101 -- grants have a balance
-    into = open_account(source.organization_id, EXPIRES_INTO[source.kind])
-    sides = (Side(into, nanos), Side(source.account_id, -nanos))
-    post([_posting(Cause.EXPIRY_REVERSAL, source.organization_id, sides)], now=now)
-    fund(row, nanos, now=now)
+    rule = CREDIT_RULES[source.kind].expiry_reversal
+    legs = transfer(rule, nanos, source.grant_id)
+    post(rule, organization_id=source.organization_id, legs=legs, now=now)
     grant = CreditGrant.objects.get(id=source.grant_id)
     grant.expired_nanos -= nanos
     grant.save(update_fields=["expired_nanos"])
-
-
-def _posting(
-    cause: Cause, organization_id: str, sides: tuple[Side, ...], accounted_on: date | None = None
-) -> Posting:
-    transaction_id = new_id()
-    source = f"{cause}:{transaction_id}"
-    return Posting(transaction_id, source, cause, organization_id, sides, accounted_on)

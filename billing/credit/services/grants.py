@@ -17,21 +17,19 @@ from billing.credit.selectors import (
 from billing.credit.services.budgets import (
     BEAT_WAIT_MILLISECONDS,
     BusyError,
-    fund,
     lock_budgets,
     open_balance,
     waiting_at_most,
 )
-from billing.credit.services.draws import EXPIRES_INTO, allocate, post_unposted
+from billing.credit.services.draws import allocate, post_unposted
 from billing.credit.services.expiries import may_add_expiry
-from billing.ledger.models import AccountKind, Cause
-from billing.ledger.selectors import funding_account
-from billing.ledger.services import Posting, Side, open_account, post
+from billing.ledger.causes import CREDIT_RULES, PREPAID, PostingRule, require_permission
+from billing.ledger.post import Leg, post, transfer
+from billing.ledger.selectors import AccountKey, funding_account
 from control.audit import services as audit
 from control.db.row_changes import plain_values
 from control.errors import Conflict, InvalidValue, ObjectNotFound
-from control.permissions import Actor, Permission, require_operator
-from serving.contract.ids import new_id
+from control.permissions import Actor
 from serving.contract.money import exact_dollars
 
 GRANT_MAX_NANOS = 10**18
@@ -39,15 +37,6 @@ GRANT_MAX_NANOS = 10**18
 KEY_MAX = 100
 FOLLOWED_WITHIN = timedelta(hours=1)
 """How long after its end a grant waits for charges that the ledger does not hold yet."""
-CREDIT_ACCOUNT = {
-    GrantKind.PROMOTIONAL: AccountKind.PROMOTIONAL_CREDIT,
-    GrantKind.PREPAID: AccountKind.CUSTOMER_BALANCE,
-}
-FUNDED_BY = {
-    GrantKind.PROMOTIONAL: AccountKind.PROMOTION_EXPENSE,
-    GrantKind.PREPAID: AccountKind.CASH,
-}
-
 
 logger = structlog.get_logger(__name__)
 
@@ -70,21 +59,20 @@ def grant_credit(
     is no operator, InvalidValue on an amount that is not positive or a missing key, Conflict when
     the key came with another kind or amount, ObjectNotFound for an unknown organization.
     """
-    require_operator(actor, Permission.FINANCE_WRITE)
+    rule = CREDIT_RULES[kind].grant
+    require_permission(rule, actor)
     check_once(amount_nanos, idempotency_key)
     if expires_at is not None:
         may_add_expiry()
-    row = hold_balance(organization_id, now=now)
+    hold_balance(organization_id, now=now)
     before = grant_by_key(organization_id, idempotency_key)
     if before is not None:
         return _the_same(before, kind, amount_nanos)
     grant = open_grant(
-        organization_id=organization_id, kind=kind, amount_nanos=amount_nanos,
-        funding=open_account(organization_id, FUNDED_BY[kind]), cause=Cause.GRANT,
+        rule=rule, organization_id=organization_id, kind=kind, amount_nanos=amount_nanos,
         idempotency_key=idempotency_key, actor=actor, reason=reason, now=now,
         expires_at=expires_at,
     )  # fmt: skip
-    fund(row, amount_nanos, now=now)
     allocate([organization_id], now=now)
     values = plain_values({"kind": kind, "expires_at": expires_at})
     _record(actor, "credit.grant", grant, amount_nanos, **values)
@@ -106,30 +94,31 @@ def hold_balance(organization_id: str, *, now: datetime) -> int:
 
 def open_grant(
     *,
+    rule: PostingRule,
     organization_id: str,
-    kind: GrantKind,
     amount_nanos: int,
-    funding: int,
-    cause: Cause,
     idempotency_key: str,
     actor: Actor,
     reason: str,
     now: datetime,
+    kind: GrantKind = GrantKind.PREPAID,
     expires_at: datetime | None = None,
 ) -> CreditGrant:
-    """Make a grant with its account and move the amount there from the account `funding`."""
+    """Make a grant with its account, and move the amount there by a rule of one account a side."""
     grant_id = new_grant_id()
-    account_id = open_account(organization_id, CREDIT_ACCOUNT[kind], grant_id)
-    move(
-        source=f"grant:{grant_id}", cause=cause, organization_id=organization_id,
-        debit_id=funding, credit_id=account_id, nanos=amount_nanos, now=now,
-    )  # fmt: skip
+    accounts = post(
+        rule,
+        organization_id=organization_id,
+        legs=transfer(rule, amount_nanos, grant_id),
+        grant=grant_id,
+        now=now,
+    )
     return CreditGrant.objects.create(
         id=grant_id,
         organization_id=organization_id,
         kind=kind,
         amount_nanos=amount_nanos,
-        account_id=account_id,
+        account_id=accounts[AccountKey(organization_id, CREDIT_RULES[kind].account, grant_id)],
         expires_at=expires_at,
         idempotency_key=idempotency_key,
         reason=reason,
@@ -173,13 +162,9 @@ def expire_grant(*, grant_id: str, organization_id: str, now: datetime) -> bool:
         waited_for_nanos += unfollowed_nanos(budget_by_row(row))
     nanos = max(remaining_nanos - waited_for_nanos, 0)
     if nanos:
-        into = open_account(organization_id, EXPIRES_INTO[grant.kind])
-        move(
-            source=f"expiry:{grant.id}:{new_id()}", cause=Cause.EXPIRY,
-            organization_id=organization_id, debit_id=grant.account_id, credit_id=into,
-            nanos=nanos, now=now,
-        )  # fmt: skip
-        fund(row, -nanos, now=now)
+        rule = CREDIT_RULES[grant.kind].expiry
+        legs = transfer(rule, nanos, grant.id)
+        post(rule, organization_id=organization_id, legs=legs, grant=grant.id, now=now)
         grant.expired_nanos += nanos
         expired = plain_values({"expires_at": grant.expires_at})
         _record(Actor.for_system("billing"), "credit.expire", grant, nanos, **expired)
@@ -195,40 +180,28 @@ def reverse_grant(*, actor: Actor, grant_id: str, reason: str, now: datetime) ->
 
     Raises NotPermitted, ObjectNotFound, Conflict when it is reversed or closed already.
     """
-    require_operator(actor, Permission.FINANCE_WRITE)
+    require_permission(PREPAID.grant_reversal, actor)
     organization_id = grant_with_account(grant_id).organization_id
-    row = hold_balance(organization_id, now=now)
+    hold_balance(organization_id, now=now)
     grant = grant_with_account(grant_id)
     if grant.closed_at is not None:
         raise Conflict(f"The grant is already {grant.state(now)}.")
     nanos = grant.remaining_nanos
     if nanos:
-        funding = funding_account(f"grant:{grant.id}")
-        move(
-            source=f"grant-reversal:{grant.id}", cause=Cause.GRANT_REVERSAL,
-            organization_id=organization_id, debit_id=grant.account_id, credit_id=funding,
-            nanos=nanos, now=now,
-        )  # fmt: skip
-        fund(row, -nanos, now=now)
+        rules = CREDIT_RULES[grant.kind]
+        funding = funding_account(rules.grant.source_of(grant=grant.id))
+        legs = [Leg(rules.account, nanos, grant.id), Leg(funding, -nanos)]
+        post(
+            rules.grant_reversal,
+            organization_id=organization_id,
+            legs=legs,
+            grant=grant.id,
+            now=now,
+        )
     grant.reversed_at = grant.closed_at = now
     grant.save(update_fields=["reversed_at", "closed_at"])
     _record(actor, "credit.reverse", grant, nanos, why=reason)
     return nanos
-
-
-def move(
-    *,
-    source: str,
-    cause: Cause,
-    organization_id: str,
-    debit_id: int,
-    credit_id: int,
-    nanos: int,
-    now: datetime,
-) -> None:
-    """Post one movement from the account credited to the account debited."""
-    sides = (Side(debit_id, nanos), Side(credit_id, -nanos))
-    post([Posting(new_id(), source, cause, organization_id, sides)], now=now)
 
 
 def _the_same(grant: CreditGrant, kind: GrantKind, amount_nanos: int) -> CreditGrant:

@@ -4,17 +4,20 @@ from datetime import datetime
 
 from django.db import transaction
 
-from billing.credit.models import CreditGrant, GrantKind, Payment, new_payment_id
+from billing.credit.models import CreditGrant, Payment, new_payment_id
 from billing.credit.selectors import owed_nanos, payment_by_key
-from billing.credit.services.budgets import fund
 from billing.credit.services.grants import check_once, hold_balance, open_grant, require_same
 from billing.credit.signals import payment_recorded
-from billing.ledger.models import AccountKind, Cause
-from billing.ledger.services import Posting, Side, open_account, post
+from billing.ledger.causes import (
+    PAYMENT_INTO_CREDIT,
+    PAYMENT_OF_DEBT,
+    PAYMENT_TAX,
+    require_permission,
+)
+from billing.ledger.post import Posting, post_all, transfer
 from control.audit import services as audit
 from control.errors import InvalidValue
-from control.permissions import Actor, Permission, require_operator
-from serving.contract.ids import new_id
+from control.permissions import Actor
 from serving.contract.money import exact_dollars
 
 
@@ -36,12 +39,12 @@ def record_payment(
     NotPermitted, InvalidValue, ObjectNotFound, and Conflict when the key came with another amount
     or tax.
     """
-    require_operator(actor, Permission.FINANCE_WRITE)
+    require_permission(PAYMENT_INTO_CREDIT, actor)
     check_once(amount_nanos, idempotency_key)
     if not 0 <= tax_nanos < amount_nanos:
         wanted = f"0 or more, and less than the amount of {amount_nanos}"
         raise InvalidValue(f"tax_nanos is {tax_nanos}; wanted {wanted}.", param="tax_nanos")
-    row = hold_balance(organization_id, now=now)
+    hold_balance(organization_id, now=now)
     before = payment_by_key(organization_id, idempotency_key)
     if before is not None:
         require_same(idempotency_key, before.amount_nanos, amount_nanos)
@@ -62,7 +65,6 @@ def record_payment(
     )
     payment.grant = _credit(payment, net_nanos - settled_nanos, actor, now)
     payment.save(force_insert=True)
-    fund(row, net_nanos, now=now)
     _record(actor, payment)
     payment_recorded.send(Payment, organization_id=organization_id, payment_id=payment.id, now=now)
     return payment
@@ -70,37 +72,25 @@ def record_payment(
 
 def _credit(payment: Payment, nanos: int, actor: Actor, now: datetime) -> CreditGrant | None:
     """Post the payment; return the grant of what is left of it, None for nothing."""
-    cash = open_account(payment.organization_id, AccountKind.CASH)
-    _post_settled(payment, cash, now)
+    parts = ((PAYMENT_OF_DEBT, payment.settled_nanos), (PAYMENT_TAX, payment.tax_nanos))
+    names = {"key": payment.idempotency_key}
+    postings = [
+        Posting(rule, payment.organization_id, transfer(rule, part), names)
+        for rule, part in parts
+        if part
+    ]
+    post_all(postings, now=now)
     if nanos == 0:
         return None
     return open_grant(
+        rule=PAYMENT_INTO_CREDIT,
         organization_id=payment.organization_id,
-        kind=GrantKind.PREPAID,
         amount_nanos=nanos,
-        funding=cash,
-        cause=Cause.PAYMENT,
         idempotency_key=f"payment:{payment.idempotency_key}",
         actor=actor,
         reason=payment.reason,
         now=now,
     )
-
-
-def _post_settled(payment: Payment, cash: int, now: datetime) -> None:
-    """Post what becomes no credit: the debt that is paid, and the tax."""
-    parts = (
-        (Cause.PAYMENT, AccountKind.ACCOUNTS_RECEIVABLE, payment.settled_nanos),
-        (Cause.TAX, AccountKind.TAX_PAYABLE, payment.tax_nanos),
-    )
-    postings = []
-    for cause, kind, nanos in parts:
-        if nanos:
-            into = open_account(payment.organization_id, kind)
-            sides = (Side(cash, nanos), Side(into, -nanos))
-            source = f"{cause}:{payment.organization_id}:{payment.idempotency_key}"
-            postings.append(Posting(new_id(), source, cause, payment.organization_id, sides))
-    post(postings, now=now)
 
 
 def _record(actor: Actor, payment: Payment) -> None:

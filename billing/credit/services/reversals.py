@@ -5,20 +5,28 @@ from datetime import datetime
 
 from django.db import transaction
 
-from billing.credit.models import GrantKind
 from billing.credit.selectors import grant_by_key, owed_nanos, refundable_grants
 from billing.credit.services.adjustments import drawn_from
-from billing.credit.services.budgets import fund
 from billing.credit.services.draws import allocate
-from billing.credit.services.grants import check_once, hold_balance, move, open_grant
+from billing.credit.services.grants import check_once, hold_balance, open_grant
 from billing.credit.signals import receivables_changed
-from billing.ledger.models import AccountKind, Cause
+from billing.ledger.causes import (
+    DISPUTE,
+    DISPUTE_WON,
+    REFUND_BY_PROVIDER,
+    REFUND_RETURNED,
+    AccountKind,
+    Cause,
+    require_permission,
+)
+from billing.ledger.post import Leg, post, transfer
 from billing.ledger.selectors import posted_nanos
-from billing.ledger.services import Posting, Side, open_account, post
 from control.audit import services as audit
 from control.organizations.selectors import organization_name
-from control.permissions import Actor, Permission, require_operator
-from serving.contract.ids import new_id
+from control.permissions import Actor
+
+TAKEN_BACK = {Cause.REFUND: REFUND_BY_PROVIDER, Cause.DISPUTE: DISPUTE}
+RETURNED = {Cause.REFUND_REVERSAL: REFUND_RETURNED, Cause.DISPUTE_REVERSAL: DISPUTE_WON}
 
 
 @transaction.atomic
@@ -38,22 +46,20 @@ def take_back(
     owed, the balance falls by 100. A part so small that it is tax alone takes no credit. Once per
     cause and key; returns whether it was now. Raises NotPermitted, InvalidValue, ObjectNotFound.
     """
-    require_operator(actor, Permission.FINANCE_WRITE)
+    rule = TAKEN_BACK[cause]
+    require_permission(rule, actor)
     check_once(amount_nanos + tax_nanos, key)
-    row = hold_balance(organization_id, now=now)
-    source = f"{cause}:{organization_id}:{key}"
-    if posted_nanos(source) is not None:
+    hold_balance(organization_id, now=now)
+    if posted_nanos(rule.source_of(organization=organization_id, key=key)) is not None:
         return False
-    sides = drawn_from(refundable_grants(organization_id, now), amount_nanos)
-    rest_nanos = amount_nanos - sum(side.nanos for side in sides)
-    others = (
-        (AccountKind.ACCOUNTS_RECEIVABLE, rest_nanos),
-        (AccountKind.TAX_PAYABLE, tax_nanos),
-        (AccountKind.CASH, -amount_nanos - tax_nanos),
-    )
-    sides += [Side(open_account(organization_id, kind), nanos) for kind, nanos in others if nanos]
-    post([Posting(new_id(), source, cause, organization_id, tuple(sides))], now=now)
-    fund(row, -amount_nanos, now=now)
+    drawn = drawn_from(refundable_grants(organization_id, now), amount_nanos)
+    legs = [
+        *drawn,
+        Leg(AccountKind.ACCOUNTS_RECEIVABLE, amount_nanos - sum(leg.nanos for leg in drawn)),
+        Leg(AccountKind.TAX_PAYABLE, tax_nanos),
+        Leg(AccountKind.CASH, -amount_nanos - tax_nanos),
+    ]
+    post(rule, organization_id=organization_id, legs=legs, key=key, now=now)
     allocate([organization_id], now=now)
     receivables_changed.send(None, organization_ids=[organization_id], now=now)
     _record(actor, f"credit.{cause}", organization_id, amount_nanos, key)
@@ -76,33 +82,27 @@ def give_back(
     Once per cause and key; returns whether it was now. Raises NotPermitted, InvalidValue,
     ObjectNotFound.
     """
-    require_operator(actor, Permission.FINANCE_WRITE)
+    rules = RETURNED[cause]
+    require_permission(rules.credit, actor)
     check_once(amount_nanos + tax_nanos, key)
-    row = hold_balance(organization_id, now=now)
-    source, grant_key = f"{cause}:{organization_id}:{key}", f"{cause}:{key}"
-    names = (source, f"{source}:tax")
-    is_given = any(posted_nanos(name) is not None for name in names)
+    hold_balance(organization_id, now=now)
+    grant_key = f"{cause}:{key}"
+    names = {"organization": organization_id, "key": key}
+    sources = [rule.source_of(**names) for rule in (rules.debt, rules.tax)]
+    is_given = any(posted_nanos(source) is not None for source in sources)
     if is_given or grant_by_key(organization_id, grant_key) is not None:
         return False
-    cash = open_account(organization_id, AccountKind.CASH)
     settled_nanos = min(max(owed_nanos(organization_id), 0), amount_nanos)
-    for kind, nanos, name in (
-        (AccountKind.ACCOUNTS_RECEIVABLE, settled_nanos, names[0]),
-        (AccountKind.TAX_PAYABLE, tax_nanos, names[1]),
-    ):
+    for rule, nanos in ((rules.debt, settled_nanos), (rules.tax, tax_nanos)):
         if nanos:
-            into = open_account(organization_id, kind)
-            move(
-                source=name, cause=cause, organization_id=organization_id, debit_id=cash,
-                credit_id=into, nanos=nanos, now=now,
-            )  # fmt: skip
+            legs = transfer(rule, nanos)
+            post(rule, organization_id=organization_id, legs=legs, key=key, now=now)
     if settled_nanos < amount_nanos:
         open_grant(
-            organization_id=organization_id, kind=GrantKind.PREPAID,
-            amount_nanos=amount_nanos - settled_nanos, funding=cash, cause=cause,
-            idempotency_key=grant_key, actor=actor, reason=str(cause.label), now=now,
+            rule=rules.credit, organization_id=organization_id,
+            amount_nanos=amount_nanos - settled_nanos, idempotency_key=grant_key, actor=actor,
+            reason=str(cause.label), now=now,
         )  # fmt: skip
-    fund(row, amount_nanos, now=now)
     receivables_changed.send(None, organization_ids=[organization_id], now=now)
     _record(actor, f"credit.{cause}", organization_id, amount_nanos, key)
     return True

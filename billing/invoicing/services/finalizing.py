@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 import structlog
 from django.db import transaction
 
-from billing.credit.services.budgets import fund
 from billing.credit.services.grants import hold_balance
 from billing.following.closing import GRACE
 from billing.following.sealing import is_followed
@@ -28,13 +27,12 @@ from billing.invoicing.selectors import (
 )
 from billing.invoicing.services.settling import settle
 from billing.invoicing.tax import Tax
-from billing.ledger.models import AccountKind, Cause
-from billing.ledger.services import Posting, Side, open_account, post
+from billing.ledger.causes import INVOICE_ROUNDING, INVOICE_TAX, AccountKind
+from billing.ledger.post import Leg, post
 from billing.metering.models import Day
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue
 from control.permissions import Actor
-from serving.contract.ids import new_id
 
 NUMBER_DIGITS = 6
 QUOTES_MAX = 3
@@ -130,7 +128,7 @@ def finalize(*, quote: Quote, actor: Actor, now: datetime) -> Invoice:
     the amount taxed is no longer the amount due.
     """
     owner, period = quote.draft.organization_id, quote.draft.period
-    row = hold_balance(owner, now=now)
+    hold_balance(owner, now=now)
     before = invoice_of(owner, period)
     if before is not None:
         return before
@@ -140,7 +138,7 @@ def finalize(*, quote: Quote, actor: Actor, now: datetime) -> Invoice:
     quote = replace(quote, draft=draft)
     settle(owner, now=now)
     invoice_id = new_invoice_id()
-    _post(invoice_id, owner, quote.sums, row, now)
+    _post(invoice_id, owner, quote.sums, now)
     invoice = _write(invoice_id, quote, now)
     _record(invoice, actor)
     announce_finalized(invoice, now=now)
@@ -160,20 +158,16 @@ def next_number(entity_id: str, column: str, prefix: str) -> tuple[int, str]:
     return sequence, f"{getattr(entity, prefix)}{sequence:0{NUMBER_DIGITS}}"
 
 
-def _post(invoice_id: str, owner: str, sums: Totals, row: int, now: datetime) -> None:
+def _post(invoice_id: str, owner: str, sums: Totals, now: datetime) -> None:
     """Make the receivable what the invoice says; the balance owes the same."""
     parts = (
-        (Cause.ROUNDING, AccountKind.ROUNDING, sums.rounding_nanos),
-        (Cause.TAX, AccountKind.TAX_PAYABLE, sums.tax_nanos),
+        (INVOICE_ROUNDING, AccountKind.ROUNDING, sums.rounding_nanos),
+        (INVOICE_TAX, AccountKind.TAX_PAYABLE, sums.tax_nanos),
     )
-    for cause, kind, nanos in parts:
+    for rule, kind, nanos in parts:
         if nanos:
-            receivable = open_account(owner, AccountKind.ACCOUNTS_RECEIVABLE)
-            sides = (Side(receivable, nanos), Side(open_account(owner, kind), -nanos))
-            source = f"{cause}:invoice:{invoice_id}"
-            post([Posting(new_id(), source, cause, owner, sides)], now=now)
-    if added := sums.rounding_nanos + sums.tax_nanos:
-        fund(row, -added, now=now)
+            legs = [Leg(AccountKind.ACCOUNTS_RECEIVABLE, nanos), Leg(kind, -nanos)]
+            post(rule, organization_id=owner, legs=legs, invoice=invoice_id, now=now)
 
 
 def _write(invoice_id: str, quote: Quote, now: datetime) -> Invoice:

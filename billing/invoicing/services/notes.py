@@ -8,9 +8,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Sum
 
-from billing.credit.models import GrantKind
 from billing.credit.selectors import owed_nanos
-from billing.credit.services.budgets import fund
 from billing.credit.services.grants import KEY_MAX, hold_balance, open_grant, require_same
 from billing.invoicing.amounts import share_of
 from billing.invoicing.announcing import announce_credit_note
@@ -20,12 +18,16 @@ from billing.invoicing.printable import require_printable
 from billing.invoicing.selectors import credit_note_by_key, invoice_by_id, standing
 from billing.invoicing.services.finalizing import next_number
 from billing.invoicing.services.settling import allot, settle
-from billing.ledger.models import AccountKind, Cause
-from billing.ledger.services import Posting, Side, open_account, post
+from billing.ledger.causes import (
+    CREDIT_NOTE,
+    CREDIT_NOTE_INTO_CREDIT,
+    AccountKind,
+    require_permission,
+)
+from billing.ledger.post import Leg, post
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue
-from control.permissions import Actor, Permission, require_operator
-from serving.contract.ids import new_id
+from control.permissions import Actor
 from serving.contract.money import CENT_NANOS
 
 REASON_MAX = 200
@@ -56,10 +58,10 @@ def issue_credit_note(
     lower what is owed by 59.50; of a paid one they become 59.50 of credit. Raises NotPermitted,
     ObjectNotFound, InvalidValue, and Conflict for more than is left or a key used before.
     """
-    require_operator(actor, Permission.FINANCE_WRITE)
+    require_permission(CREDIT_NOTE, actor)
     _check(idempotency_key, reason)
     invoice = invoice_by_id(invoice_id)
-    row = hold_balance(invoice.organization_id, now=now)
+    hold_balance(invoice.organization_id, now=now)
     before = credit_note_by_key(invoice.organization_id, idempotency_key)
     if before is not None:
         return _the_same(before, invoice, lines)
@@ -70,11 +72,11 @@ def issue_credit_note(
     settled = min(max(owed_nanos(invoice.organization_id), 0), total_nanos)
     _post(note_id, invoice, parts, tax, now)
     if settled < total_nanos:
-        _give_credit(
-            note_id, invoice.organization_id, total_nanos - settled,
+        open_grant(
+            rule=CREDIT_NOTE_INTO_CREDIT, organization_id=invoice.organization_id,
+            amount_nanos=total_nanos - settled, idempotency_key=f"credit-note:{note_id}",
             actor=actor, reason=reason, now=now,
         )  # fmt: skip
-    fund(row, total_nanos, now=now)
     sequence, number = next_number(
         invoice.legal_entity_id, "next_credit_note", "credit_note_prefix"
     )
@@ -151,28 +153,13 @@ def _post(note_id: str, invoice: Invoice, parts: list[_Part], tax: int, now: dat
     owner = invoice.organization_id
     revenue = sum(part.nanos for part in parts)
     net = sum(part.cents for part in parts) * CENT_NANOS
-    amounts = {
-        AccountKind.REVENUE: revenue,
-        AccountKind.ROUNDING: net - revenue,
-        AccountKind.TAX_PAYABLE: tax * CENT_NANOS,
-        AccountKind.ACCOUNTS_RECEIVABLE: -net - tax * CENT_NANOS,
-    }
-    sides = tuple(
-        Side(open_account(owner, kind), nanos) for kind, nanos in amounts.items() if nanos
-    )
-    source = f"credit-note:{note_id}"
-    post([Posting(new_id(), source, Cause.CORRECTION, owner, sides)], now=now)
-
-
-def _give_credit(
-    note_id: str, owner: str, nanos: int, *, actor: Actor, reason: str, now: datetime
-) -> None:
-    open_grant(
-        organization_id=owner, kind=GrantKind.PREPAID, amount_nanos=nanos,
-        funding=open_account(owner, AccountKind.ACCOUNTS_RECEIVABLE),
-        cause=Cause.CORRECTION, idempotency_key=f"credit-note:{note_id}", actor=actor,
-        reason=reason, now=now,
-    )  # fmt: skip
+    legs = [
+        Leg(AccountKind.REVENUE, revenue),
+        Leg(AccountKind.ROUNDING, net - revenue),
+        Leg(AccountKind.TAX_PAYABLE, tax * CENT_NANOS),
+        Leg(AccountKind.ACCOUNTS_RECEIVABLE, -net - tax * CENT_NANOS),
+    ]
+    post(CREDIT_NOTE, organization_id=owner, legs=legs, note=note_id, now=now)
 
 
 def _settle(note: CreditNote, invoice: Invoice, now: datetime) -> None:

@@ -7,7 +7,7 @@ import stripe
 from django.db import transaction
 
 from billing.credit.services.reversals import give_back, take_back
-from billing.ledger.models import Cause
+from billing.ledger.causes import Cause
 from billing.payments.models import Dispute, PaymentStatus, StripePayment
 from billing.payments.selectors import dispute as dispute_by_id
 from billing.payments.selectors import locked_payment, nanos, payment_of_intent

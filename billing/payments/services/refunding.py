@@ -11,7 +11,7 @@ from django.db import transaction
 from stripe.params import RefundCreateParams
 
 from billing.credit.services.reversals import give_back, take_back
-from billing.ledger.models import Cause
+from billing.ledger.causes import Cause
 from billing.payments.errors import Declined, NotThere, StripeAway, StripeRefused
 from billing.payments.models import PaymentStatus, Refund, RefundStatus, StripePayment
 from billing.payments.models.payments import KEY_MAX, WORDS_MAX

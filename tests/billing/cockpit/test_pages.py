@@ -11,9 +11,12 @@ from django.contrib.admin.utils import unquote
 from django.test import Client
 from django.urls import resolve
 
-from billing.cockpit.causes import INVOICE, Made
+from billing.cockpit.causes import GRANT, INVOICE, NOTE, PAYMENT, TRANSACTION, Known, Made
 from billing.cockpit.revenue import keep_revenue
+from billing.cockpit.statement import StatementLine
+from billing.credit.models import CreditGrant, Payment
 from billing.credit.services.payments import record_payment
+from billing.invoicing.models import CreditNote, Invoice
 from billing.ledger.models import Account
 from control.accounts.models import User
 from control.organizations.models import Organization
@@ -322,3 +325,40 @@ def test_few_questions_do_for_a_page(operator, django_assert_max_num_queries):
 def test_an_id_that_the_admin_would_read_otherwise_is_quoted_in_its_address():
     made = Made("Rounding", "", INVOICE, "inv_3Bx_5Fy")
     assert unquote(resolve(made.url).kwargs["object_id"]) == "inv_3Bx_5Fy"
+
+
+@pytest.mark.parametrize(
+    ("cause", "source", "title", "words", "page"),
+    [
+        ("payment", "payment:org_1:a:b", "Payment", "By card", PAYMENT),
+        ("payment", "grant:grant_2", "Payment", "By card", PAYMENT),
+        ("tax", "tax:org_1:a:b", "Tax on a payment", "By card", PAYMENT),
+        ("expiry", "expiry:grant_2:1", "Credit expiry", "A favour", GRANT),
+        ("grant", "grant:grant_2", "Credit grant", "A favour", GRANT),
+        ("tax", "tax:invoice:inv_1", "Tax on invoice INV-1", "", INVOICE),
+        ("rounding", "rounding:invoice:inv_1", "Rounding of invoice INV-1", "", INVOICE),
+        ("correction", "credit-note:cn_1", "Credit note CN-1", "A mistake", NOTE),
+        ("correction", "credit-note:org_1:key", "Correction", "", TRANSACTION),
+        ("correction", "grant:grant_2", "Correction", "A favour", GRANT),
+        ("refund", "refund:org_1:a:b", "Refund", "", TRANSACTION),
+        ("rounding", "rounding:invoice:unknown", "Rounding of an invoice", "", TRANSACTION),
+        ("write_off", "of no rule", "Write-off", "", TRANSACTION),
+    ],
+)
+def test_a_line_is_called_by_what_made_it(cause, source, title, words, page):
+    grant = CreditGrant(id="grant_2", reason="A favour")
+    payment = Payment(id="pay_1", grant=grant, idempotency_key="a:b", reason="By card")
+    known = Known(
+        organization_id="org_1",
+        grants={grant.id: grant},
+        payments={payment.idempotency_key: payment},
+        payments_by_grant={grant.id: payment},
+        invoices={"inv_1": Invoice(id="inv_1", number="INV-1")},
+        notes={"cn_1": CreditNote(id="cn_1", number="CN-1", reason="A mistake")},
+    )
+    line = StatementLine(
+        entry_id=1, nanos=1, transaction_id="t1", source=source, cause=cause, posted_at=AFTER,
+        accounted_on=AFTER.date(), owner_id="", balance_nanos=1,
+    )  # fmt: skip
+    made = known.made(line)
+    assert (made.title, made.words, made.page) == (title, words, page)

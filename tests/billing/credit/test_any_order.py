@@ -18,8 +18,10 @@ from hypothesis.stateful import (
 )
 
 from billing.credit.models import Budget, Lease
-from billing.credit.services.budgets import fund, set_limits
+from billing.credit.services.budgets import set_limits
 from billing.credit.services.leases import charge, grant_leases, take_back, void_abandoned_leases
+from billing.ledger.causes import PREPAID
+from billing.ledger.post import post, transfer
 from control.feed.database_identity import database_id
 from serving.contract.ids import new_id
 from serving.contract.lease import LeaseAsk, LeaseDenial, LeaseGrant, LeaseReturn
@@ -48,7 +50,11 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(nanos=st.integers(-500, 5_000))
     def fund(self, nanos: int) -> None:
-        fund(self.row, nanos, now=NOW)
+        rule = PREPAID.grant if nanos > 0 else PREPAID.expiry
+        if nanos:
+            grant_id = new_id()
+            legs = transfer(rule, abs(nanos), grant_id)
+            post(rule, organization_id=self.customer.id, legs=legs, grant=grant_id, now=NOW)
         self.funded += nanos
 
     @rule(target=leases, gateway=GATEWAYS, need=NANOS, want=st.integers(0, 10_000))

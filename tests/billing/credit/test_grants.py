@@ -16,7 +16,8 @@ from billing.credit.selectors import (
 from billing.credit.services.draws import draw
 from billing.credit.services.grants import expire_grants, reverse_grant
 from billing.credit.services.leases import charge, take_back
-from billing.ledger.models import AccountKind, Cause, Entry, Transaction
+from billing.ledger.causes import AccountKind, Cause
+from billing.ledger.models import Entry, Transaction
 from billing.ledger.selectors import balance_nanos as account_nanos
 from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
@@ -89,7 +90,7 @@ E1, E2 = NOW + HOUR, NOW + 2 * HOUR
 
 
 def source(name: str, expires_at: datetime | None, left: int, expired: int = 0) -> CreditSource:
-    return CreditSource(name, "org_1", "prepaid", 1, expires_at, left, expired)
+    return CreditSource(name, "org_1", "prepaid", expires_at, left, expired)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from billing.credit.selectors import balance_nanos, owed_nanos
 from billing.credit.services.adjustments import issue_credit_note, refund, write_off
 from billing.credit.services.grants import expire_grants, reverse_grant
 from billing.credit.services.payments import record_payment
-from billing.ledger.models import AccountKind
+from billing.ledger.causes import AccountKind
 from billing.ledger.selectors import balance_nanos as account_nanos
 from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound

@@ -90,6 +90,10 @@ FAULTS = [
         "UPDATE credit_budget SET funded_nanos = funded_nanos + 1 WHERE kind = 'balance'",
         "A balance is the ledger's credit",
     ),
+    (
+        "UPDATE ledger_transaction SET funded_nanos = funded_nanos + 1 WHERE kind = 'usage'",
+        "A balance is funded by what",
+    ),
     ("DELETE FROM credit_budget WHERE kind = 'key'", "Every month's budget"),
     (
         "UPDATE credit_budget SET posted_nanos = posted_nanos + 1 WHERE kind = 'project'",

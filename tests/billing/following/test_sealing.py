@@ -14,7 +14,8 @@ from billing.following.follow import follow
 from billing.following.models import HourRollup, Seal
 from billing.following.posting import post_due
 from billing.following.sealing import seal_day, seal_days
-from billing.ledger.models import Cause, Transaction
+from billing.ledger.causes import Cause
+from billing.ledger.models import Transaction
 from billing.metering.days import SHARE
 from billing.metering.ingest import ingest
 from billing.metering.models import Day, UsageEvent

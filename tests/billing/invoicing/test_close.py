@@ -14,7 +14,7 @@ from billing.invoicing.models import CloseFailure, Invoice, TaxRate
 from billing.invoicing.periods import parse_period
 from billing.invoicing.selectors import standing
 from billing.invoicing.typeset.pdf import invoice_pdf
-from billing.ledger.models import AccountKind
+from billing.ledger.causes import AccountKind
 from billing.ledger.selectors import balance_nanos as account_nanos
 from billing.metering.batch import AGE_MAX
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound

@@ -10,7 +10,7 @@ from billing.invoicing.models import TaxRate
 from billing.invoicing.selectors import standing
 from billing.invoicing.services.notes import left_to_credit
 from billing.invoicing.services.settling import settle_invoices
-from billing.ledger.models import AccountKind
+from billing.ledger.causes import AccountKind
 from billing.ledger.selectors import balance_nanos as account_nanos
 from control.errors import Conflict
 from tests.fixtures.invoicing import (

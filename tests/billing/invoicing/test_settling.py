@@ -15,11 +15,10 @@ from billing.invoicing.selectors import open_invoices, standing
 from billing.invoicing.services.disputes import close_dispute, open_dispute
 from billing.invoicing.services.notes import left_to_credit
 from billing.invoicing.services.settling import apply_payment, settle_invoices
-from billing.ledger.models import AccountKind, Cause
-from billing.ledger.services import Posting, Side, open_account, post
+from billing.ledger.causes import DISPUTE, AccountKind
+from billing.ledger.post import Leg, post
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.permissions import Actor
-from serving.contract.ids import new_id
 from tests.fixtures.invoicing import (
     AFTER,
     DECEMBER_1,
@@ -115,12 +114,11 @@ def test_credit_given_and_debts_given_up_settle_too(two_invoices):
 def test_a_payment_that_is_taken_back_opens_the_newest_first(two_invoices):
     pay(two_invoices, 1300)
     with transaction.atomic():
-        receivable, cash = (
-            open_account(two_invoices.id, kind)
-            for kind in (AccountKind.ACCOUNTS_RECEIVABLE, AccountKind.CASH)
-        )
-        sides = (Side(receivable, 500 * CENT), Side(cash, -500 * CENT))
-        post([Posting(new_id(), "gone", Cause.REFUND, two_invoices.id, sides)], now=DECEMBER_1)
+        legs = [
+            Leg(AccountKind.ACCOUNTS_RECEIVABLE, 500 * CENT),
+            Leg(AccountKind.CASH, -500 * CENT),
+        ]
+        post(DISPUTE, organization_id=two_invoices.id, legs=legs, key="gone", now=DECEMBER_1)
     settle_invoices(organization_id=two_invoices.id, now=DECEMBER_1)
     assert left(two_invoices) == [200, 500]
     pay(two_invoices, 200, "b")

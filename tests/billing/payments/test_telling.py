@@ -8,7 +8,7 @@ from django.core import mail
 from django.utils import timezone
 
 from billing.credit.services.reversals import take_back
-from billing.ledger.models import Cause
+from billing.ledger.causes import Cause
 from billing.payments.models import StripePayment
 from billing.payments.services.automatic import run_auto_top_ups, set_auto_top_up
 from billing.payments.syncing import sync_intent

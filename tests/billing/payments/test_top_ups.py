@@ -4,7 +4,7 @@ import pytest
 from django.db import ProgrammingError, transaction
 from django.utils import timezone
 
-from billing.ledger.models import AccountKind
+from billing.ledger.causes import AccountKind
 from billing.ledger.selectors import balance_nanos
 from billing.payments.errors import StripeRefused
 from billing.payments.models import PaymentMethod, StripePayment

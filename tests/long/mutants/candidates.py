@@ -17,7 +17,8 @@ from pathlib import Path
 
 BOOKS = (
     "billing/credit/services/*.py", "billing/credit/selectors.py", "billing/credit/sql/*.sql",
-    "billing/ledger/services.py", "billing/ledger/selectors.py", "billing/ledger/sql/*.sql",
+    "billing/ledger/causes.py", "billing/ledger/post.py", "billing/ledger/selectors.py",
+    "billing/ledger/sql/*.sql",
     "billing/metering/batch.py", "billing/metering/claims.py", "billing/metering/days.py",
     "billing/metering/effects.py", "billing/metering/ingest.py", "billing/metering/interning.py",
     "billing/metering/judging.py", "billing/metering/staging.py",
