@@ -10,6 +10,7 @@ import msgspec
 from serving.contract.price import Schedule
 from serving.contract.prompt import PromptBound
 from serving.contract.records import DeploymentRecord, OrganizationRecord
+from serving.contract.slot_shares import NEVER_PAID
 from serving.contract.units import Tier
 from serving.engine.errors import RequestRejected
 from serving.gateway.auth import Principal
@@ -27,7 +28,7 @@ from serving.gateway.error_mapping import (
 from serving.gateway.errors import ServiceUnavailable
 from serving.gateway.grammar_check import GrammarChecker
 from serving.pool.pool import Pool, Slot
-from serving.pool.prefix_history import Blocks, blocks_of
+from serving.pool.prefix_history import Blocks, PromptPrefix, blocks_of
 from serving.pool.router import choose
 from serving.pool.slot_request import USUAL, SlotRequest, TokenWeights
 from serving.usage.clock import GatewayClock
@@ -47,11 +48,11 @@ SHARED_BYTES_MIN = 8_192
 take little of its KV cache."""
 
 
-def blocks_of_prompt(
+def prefix_of_prompt(
     principal: Principal, inference: InferenceRequest, pools: Iterable[Pool]
-) -> Blocks:
-    """Return what the job's prompt begins with; nothing where there is one replica to go to, or
-    none that remembers. Of one replica's KV cache a large part may be shared.
+) -> PromptPrefix | None:
+    """Return what the job's prompt begins with; None where it has no whole block, there is one
+    replica to go to, or none that remembers. Of one replica's KV cache a large part may be shared.
 
     The salt is one that nobody outside knows, the organization's (I7).
     """
@@ -61,20 +62,22 @@ def blocks_of_prompt(
             replicas += len(pool.replicas)
             has_kv_bound |= pool.has_kv_bound
     if replicas < 2 and not (has_kv_bound and inference.prompt_bytes >= SHARED_BYTES_MIN):
-        return ()
-    return blocks_of(
-        inference.engine_request.fields, principal.cache_salt + inference.model.variant_id
-    )
+        return None
+    salt = principal.cache_salt + inference.model.variant_id
+    if not (blocks := blocks_of(inference.engine_request.fields, salt)):
+        return None
+    is_paying = principal.organization.is_paying
+    return PromptPrefix(principal.organization_id if is_paying else NEVER_PAID, blocks)
 
 
 def in_order(
-    candidates: Sequence[Place], inference: InferenceRequest, prefix_blocks: Blocks = ()
+    candidates: Sequence[Place], inference: InferenceRequest, prefix: PromptPrefix | None = None
 ) -> tuple[Place, ...]:
     """Return where a job goes, and then where it may go too. What a grammar is compiled for goes on
     only where the same engine has the same weights: that is where it is looked at."""
     if len(candidates) == 1:
         return (candidates[0],)
-    home = best(candidates, inference, prefix_blocks)
+    home = best(candidates, inference, prefix)
     others = [place for place in candidates if place is not home]
     if inference.engine_request.grammars is not None:
         others = [place for place in others if _compiles_alike(place[0], home[0])]
@@ -109,7 +112,7 @@ def _compiles_alike(one: DeploymentRecord, other: DeploymentRecord) -> bool:
 
 
 def best(
-    candidates: Sequence[Place], inference: InferenceRequest, prefix_blocks: Blocks = ()
+    candidates: Sequence[Place], inference: InferenceRequest, prefix: PromptPrefix | None = None
 ) -> Place:
     """Return where a job goes: of the deployments with room one's own before shared ones, and of
     several that which has the replica to take. Where none has room, the one with the shortest wait.
@@ -123,9 +126,7 @@ def best(
         return min(candidates, key=lambda place: (place[1].load, place[0].dedicated_to is None))
     among = [place for place in open_ if place[0].dedicated_to is not None] or open_
     replicas = chain.from_iterable(pool.replicas.values() for _, pool in among)
-    choice = choose(
-        replicas, among[0][1].now, sequences=inference.sequences, prefix_blocks=prefix_blocks
-    )
+    choice = choose(replicas, among[0][1].now, sequences=inference.sequences, prefix=prefix)
     if choice is None:
         raise RuntimeError("a pool has room, and none of its replicas")
     deployment_id = choice.replica.record.deployment_id
@@ -182,8 +183,8 @@ class AdmissionController:
         if not self._journal.healthy:
             raise usage_unavailable()
         able = self.candidates(inference, principal.organization)
-        blocks = blocks_of_prompt(principal, inference, [pool for _, pool in able])
-        candidates = in_order(able, inference, blocks)
+        prefix = prefix_of_prompt(principal, inference, [pool for _, pool in able])
+        candidates = in_order(able, inference, prefix)
         deployment, pool = candidates[0]
         if inference.engine_request.grammars is not None:
             await self._grammars.check(
@@ -216,7 +217,7 @@ class AdmissionController:
             deployment,
             token_bytes=pool.queue.token_bytes,
             rates=rates,
-            prefix_blocks=blocks,
+            prefix_blocks=() if prefix is None else prefix.blocks,
         )
         return Admission(
             candidates, slot_request, schedule, reservation, input_tokens_max, principal.cache_salt

@@ -2,16 +2,16 @@
 be read, by Redis's publish and subscribe, so that a conversation finds its replica whichever
 gateway it comes through, and none is sent more than it can read.
 
-Digests alone travel, which begin with an organization's secret salt. What is lost, or told while
-Redis is away, costs a prompt that is read again, and nothing else.
+Digests alone travel, which begin with an organization's secret salt, and whose they are. What is
+lost, or told while Redis is away, costs a prompt that is read again, and nothing else.
 """
 
 import asyncio
 import time
 from array import array
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from heapq import heappop, heappush
 from typing import Annotated
 
 import msgspec
@@ -20,7 +20,7 @@ from redis.asyncio.client import PubSub
 
 from serving.contract.codec import NOT_JSON
 from serving.pool.pool import Pool
-from serving.pool.prefix_history import BLOCKS_MAX, Blocks
+from serving.pool.prefix_history import BLOCKS_MAX, PromptPrefix
 from serving.pool.replicas import Replica
 from serving.redis_client import AWAY, open_redis
 
@@ -60,11 +60,11 @@ class RemotePrefillBacklog:
                 replica.remote_prefill_backlog = sum(every)
 
 
-CHANNEL = "penstock:prefixes:1"
+CHANNEL = "penstock:prefixes:2"
 TELL_SECONDS = 0.1
 """A conversation's next turn takes longer to come than it takes to tell of the last."""
 BLOCKS_AT_ONCE = 8_192
-"""Of a message; others take them in within two milliseconds. What came first of more is not told,
+"""Of a message; others take them in within two milliseconds. Of more, tenants are told of in turns,
 so that nobody's prompts keep other gateways busy."""
 CALL_SECONDS = 1.0
 AWAY_SECONDS = 2.0
@@ -73,15 +73,20 @@ SILENT_SECONDS = 10.0
 WORD = 8
 """Bytes of a block."""
 
-Prompt = tuple[str, bytes]
-"""A replica, and the blocks of a prompt that it was sent."""
+
+class SentPrompt(msgspec.Struct, array_like=True, frozen=True):
+    """A replica, and the blocks of a tenant's prompt that it was sent, each of 8 bytes."""
+
+    replica_id: str
+    tenant_id: str
+    blocks: bytes
 
 
 class PrefixUpdate(msgspec.Struct, array_like=True):
     """What a gateway tells at a time."""
 
     gateway_id: str
-    prompts: list[Prompt]
+    prompts: list[SentPrompt]
     prefill_backlog: dict[str, Annotated[int, msgspec.Meta(ge=0)]] = {}
     """Blocks of prompts without a first token, by replica."""
 
@@ -101,21 +106,22 @@ class PrefixSync:
         self._sent_backlog: dict[str, int] = {}
         self._remote_backlog = RemotePrefillBacklog(time.monotonic)
         self._pools = pools
-        self._waiting: deque[Prompt] = deque()
+        self._waiting: list[SentPrompt] = []
         self._blocks = 0
+        """Of those that wait."""
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(PrefixUpdate).decode
         self._redis = None if url is None else open_redis(url)
 
-    def enqueue(self, replica_id: str, blocks: Blocks) -> None:
+    def enqueue(self, replica_id: str, prefix: PromptPrefix) -> None:
         """Send others a prompt's prefix, soon."""
         if self._redis is None:
             return
-        self._waiting.append((replica_id, array("Q", blocks).tobytes()))
-        self._blocks += len(blocks)
-        while self._blocks > BLOCKS_AT_ONCE:
-            self._take()
-            self.dropped += 1
+        blocks = array("Q", prefix.blocks).tobytes()
+        self._waiting.append(SentPrompt(replica_id, prefix.tenant_id, blocks))
+        self._blocks += len(prefix.blocks)
+        if self._blocks > 2 * BLOCKS_AT_ONCE:
+            self._drop_excess()
 
     async def run(self) -> None:
         """Send and receive, for ever, where there is a Redis."""
@@ -138,7 +144,7 @@ class PrefixSync:
             unread = {
                 id_: one.prefill_backlog for id_, one in replicas.items() if one.prefill_backlog
             }
-            prompts = [self._take() for _ in range(len(self._waiting))]
+            prompts = self._take()
             if prompts or unread or self._sent_backlog:
                 try:
                     async with asyncio.timeout(CALL_SECONDS):
@@ -174,10 +180,17 @@ class PrefixSync:
     def _replicas(self) -> dict[str, Replica]:
         return {id_: one for pool in self._pools().values() for id_, one in pool.replicas.items()}
 
-    def _take(self) -> Prompt:
-        prompt = self._waiting.popleft()
-        self._blocks -= len(prompt[1]) // WORD
-        return prompt
+    def _take(self) -> list[SentPrompt]:
+        """Return what is told next."""
+        if self._blocks > BLOCKS_AT_ONCE:
+            self._drop_excess()
+        taken, self._waiting, self._blocks = self._waiting, [], 0
+        return taken
+
+    def _drop_excess(self) -> None:
+        count, self._waiting = len(self._waiting), newest_in_turns(self._waiting, BLOCKS_AT_ONCE)
+        self._blocks = sum([len(prompt.blocks) for prompt in self._waiting]) // WORD
+        self.dropped += count - len(self._waiting)
 
     def _apply(self, message: bytes) -> None:
         """Take in what another gateway told; what cannot be read is another version's."""
@@ -189,11 +202,31 @@ class PrefixSync:
             return
         replicas = self._replicas()
         self._remote_backlog.record(news.gateway_id, news.prefill_backlog, replicas)
-        for replica_id, told in news.prompts:
-            replica = replicas.get(replica_id)
+        for prompt in news.prompts:
+            replica, told = replicas.get(prompt.replica_id), prompt.blocks
             if replica is not None and not len(told) % WORD and len(told) <= BLOCKS_MAX * WORD:
-                replica.prefix_history.record(tuple(array("Q", told)))
+                prefix = PromptPrefix(prompt.tenant_id, tuple(array("Q", told)))
+                replica.prefix_history.record(prefix)
                 self.received += 1
+
+
+def newest_in_turns(prompts: Iterable[SentPrompt], blocks_max: int) -> list[SentPrompt]:
+    """Return prompts with so many blocks at most, the newest of each tenant: it is always the turn
+    of whoever was told of by the fewest blocks."""
+    of: dict[str, list[SentPrompt]] = {}
+    for prompt in prompts:
+        of.setdefault(prompt.tenant_id, []).append(prompt)
+    turns, kept, left = [(0, tenant_id) for tenant_id in of], list[SentPrompt](), blocks_max
+    while turns:
+        told, tenant_id = heappop(turns)
+        prompt = of[tenant_id].pop()
+        blocks = len(prompt.blocks) // WORD
+        if blocks <= left:
+            kept.append(prompt)
+            left -= blocks
+            if of[tenant_id]:
+                heappush(turns, (told + blocks, tenant_id))
+    return kept[::-1]
 
 
 def _goes_on() -> bool:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 
 import structlog
 
@@ -21,6 +22,7 @@ from serving.limits.redis_script import (
     ScriptReply,
     SharedClock,
 )
+from serving.turn_queue import TurnQueue
 
 log = structlog.get_logger(__name__)
 
@@ -54,10 +56,8 @@ class BackendBatch:
     """What ended requests took more, or less, than they had asked for."""
     changed: list[str] = field(default_factory=list)
     """Limits of which more or fewer requests run than Redis was told."""
-
-    def asked_at(self) -> float:
-        """Return since when the longest of them waits, by the loop's clock."""
-        return self.asks[0].since if self.asks else asyncio.get_running_loop().time()
+    since: float = 0.0
+    """Since when the longest of them waits, by the loop's clock, but for others of its tenant's."""
 
     def write(self, batch: ScriptCall, running: Counter[str]) -> CounterIndex:
         """Write all of it into a batch; return the names of its counts."""
@@ -77,7 +77,8 @@ class BackendBatch:
 
 
 WAIT_SECONDS = 0.05
-"""That a request waits for Redis, at most: for the call that was under way, and for its own."""
+"""That a request waits for Redis, at most: for the call that was under way, and for its own. Where
+its tenant has more waiting than calls take, it waits for those too."""
 SILENT = f"no answer within {WAIT_SECONDS * 1_000:.0f} ms"
 PROBE_SECONDS = (0.02, 0.5)
 """How soon it is asked again, at first (it may have been our own loop that was late), and later."""
@@ -95,7 +96,8 @@ UNSURE = {"clock": "its clock was stepped", "lost": "it lost its memory"}
 PAGE = 500
 """Of what is known: limits of which one call tells how they stand, or how many requests run."""
 BATCH_MAX = 100
-"""Asks in one call: it takes Redis a few milliseconds, in which it does nothing else."""
+"""Asks in one call: it takes Redis a few milliseconds, in which it does nothing else. Of more,
+tenants take turns."""
 
 
 class LimitBackend:
@@ -121,6 +123,10 @@ class LimitBackend:
         """A gateway's next life is another one to Redis, whose running requests are its own."""
         self._life: str | None = None
         self._outgoing = BackendBatch()
+        self._backlog: TurnQueue[PendingDecision] = TurnQueue(attrgetter("ask.tenant_id"))
+        """Asks that the last call had no room for."""
+        self._taken_at = 0.0
+        """When that call began, by the loop's clock."""
         self._wake = asyncio.Event()
         self._is_settling = False
         self._is_due = False
@@ -251,7 +257,7 @@ class LimitBackend:
         later, self._outgoing = self._outgoing, BackendBatch()
         for settled in (*outgoing.settled, *later.settled):
             self._settle_locally(settled)
-        for waiting in (*outgoing.asks, *later.asks):
+        for waiting in (*outgoing.asks, *self._backlog.take(self._backlog.count), *later.asks):
             self._resolve(waiting, self._decide_locally(waiting.ask))
 
     # Together
@@ -265,7 +271,7 @@ class LimitBackend:
             return
         self._is_due = False
         try:
-            async with asyncio.timeout_at(outgoing.asked_at() + WAIT_SECONDS):
+            async with asyncio.timeout_at(outgoing.since + WAIT_SECONDS):
                 reply = await self._exchange(outgoing)
         except RedisUnavailable as away:
             await self._disconnect(away, outgoing)
@@ -287,10 +293,16 @@ class LimitBackend:
         """Return what waits, as much as one call may bring."""
         self._is_settling = False
         taken, self._outgoing = self._outgoing, BackendBatch()
-        if len(taken.asks) > BATCH_MAX:
-            self._outgoing.asks = taken.asks[BATCH_MAX:]
-            del taken.asks[BATCH_MAX:]
-            self._wake.set()
+        clock = asyncio.get_running_loop().time
+        taken.since = taken.asks[0].since if taken.asks else clock()
+        if self._backlog.count or len(taken.asks) > BATCH_MAX:
+            if self._backlog.count:
+                taken.since = self._taken_at
+            self._taken_at = clock()
+            self._backlog.put(taken.asks)
+            taken.asks = self._backlog.take(BATCH_MAX)
+            if self._backlog.count:
+                self._wake.set()
         taken.changed = list(islice(self._counts.changed, PAGE))
         self._counts.changed.difference_update(taken.changed)
         if self._counts.changed:

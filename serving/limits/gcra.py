@@ -77,8 +77,9 @@ class LimitAmount:
 @dataclass(frozen=True, slots=True)
 class LimitRequest:
     """All of it or nothing: amounts of limits by the minute, and one of each limit on concurrent
-    requests."""
+    requests. `tenant_id` is whose request it is."""
 
+    tenant_id: str
     amounts: tuple[LimitAmount, ...]
     concurrent: tuple[RateLimit, ...]
 

@@ -150,15 +150,14 @@ class RateLimiter:
         for check in plan.early:
             if self._counts.lateness(check, now, share) > SLACK:
                 known = self._counts.full_at[check.name]
-                ask = LimitRequest((LimitAmount(check, 1),), ())
+                ask = LimitRequest(plan.tenant_id, (LimitAmount(check, 1),), ())
                 self._refuse(ask, LimitDecision(False, now, (known,), (), share))
 
     def count(self, plan: RateLimitPlan) -> None:
         """Take a request of what is checked early, if there is one left, and wait for nobody."""
         if plan.early:
-            self.backend.submit(
-                LimitRequest(tuple(LimitAmount(check, 1) for check in plan.early), ())
-            )
+            amounts = tuple(LimitAmount(check, 1) for check in plan.early)
+            self.backend.submit(LimitRequest(plan.tenant_id, amounts, ()))
 
     def known_statuses(self, plan: RateLimitPlan) -> Sequence[LimitStatus]:
         """Return how a caller's limits by the minute stand, as far as is known here."""
@@ -179,7 +178,7 @@ class RateLimiter:
         checks = plan.checks(model_id)
         if not checks:
             return None
-        ask = self._ask(checks, key_id, size)
+        ask = self._ask(plan.tenant_id, checks, key_id, size)
         if not (ask.amounts or ask.concurrent):
             return None
         verdict = await self.backend.decide(ask)
@@ -201,7 +200,9 @@ class RateLimiter:
                 self.backend.settle(LimitAmount(taking.check, more))
         self.backend.release(ask.concurrent)
 
-    def _ask(self, checks: Sequence[RateLimit], key_id: str, size: RequestSize) -> LimitRequest:
+    def _ask(
+        self, tenant_id: str, checks: Sequence[RateLimit], key_id: str, size: RequestSize
+    ) -> LimitRequest:
         amounts: dict[Measure, int] = {
             "requests": 1,
             "input_tokens": input_tokens(size.prompt_bytes) if size.prompt_bytes else 0,
@@ -211,6 +212,7 @@ class RateLimiter:
             LimitAmount(one, amounts[one.measure]) for one in checks if one.measure in amounts
         )
         return LimitRequest(
+            tenant_id,
             tuple(taking for taking in takings if taking.amount),
             tuple(check for check in checks if check.measure == "concurrent"),
         )

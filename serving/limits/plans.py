@@ -13,6 +13,7 @@ from serving.contract.records import (
     RateLimitSettings,
     UsageTierRecord,
 )
+from serving.contract.slot_shares import NEVER_PAID
 
 PLANS_MAX = 65_536
 """Keys whose limits are remembered; past it all are made anew."""
@@ -32,11 +33,16 @@ class RateLimit:
 
 
 class RateLimitPlan:
-    """The limits of one caller, made once."""
+    """The limits of one caller, made once. `tenant_id` is its organization, or all that never
+    paid."""
 
     def __init__(
-        self, base: tuple[RateLimit, ...], of_models: dict[str, tuple[RateLimit, ...]]
+        self,
+        tenant_id: str,
+        base: tuple[RateLimit, ...],
+        of_models: dict[str, tuple[RateLimit, ...]],
     ) -> None:
+        self.tenant_id = tenant_id
         self.base = base
         self._of_models = {id_: (*base, *checks) for id_, checks in of_models.items()}
         self.early = tuple(check for check in base if check.measure == "requests")
@@ -95,7 +101,10 @@ def make_plan(
         for id_, limits in by_model.items()
         if (found := tuple(_checks("organization", organization_id, limits, id_)))
     }
-    return RateLimitPlan(base, of_models) if base or of_models else None
+    if not (base or of_models):
+        return None
+    tenant_id = organization_id if organization.is_paying else NEVER_PAID
+    return RateLimitPlan(tenant_id, base, of_models)
 
 
 def limits_of(

@@ -17,7 +17,7 @@ from serving.contract.units import Tier
 from serving.engine.events import TokenUsage
 from serving.pool.health import ReplicaHealth
 from serving.pool.overload import LoadShedder
-from serving.pool.prefix_history import Blocks
+from serving.pool.prefix_history import PromptPrefix
 from serving.pool.queue import FairQueue, SlotGrant, Waiter
 from serving.pool.replicas import FirstTokenWait, Replica, ReplicaSet, all_slots, always
 from serving.pool.router import KvReservation, RouteDecision, Why, choose, has_other
@@ -39,7 +39,7 @@ IN_USE_SECONDS = 600.0
 class Pool(ReplicaSet):
     """The slots of one deployment's replicas, and the queue before them. `on_demand` hears when
     somebody begins to wait, or replicas change; `on_prompt` which replica is given which prompt's
-    blocks. `clock` is monotonic seconds; `all_pressure` is that of all pools of a gateway."""
+    prefix. `clock` is monotonic seconds; `all_pressure` is that of all pools of a gateway."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Pool(ReplicaSet):
         share_of: Callable[[ReplicaRecord], int] = all_slots,
         may_exceed: Callable[[ReplicaRecord], bool] = always,
         on_demand: Callable[[], None] = lambda: None,
-        on_prompt: Callable[[str, Blocks], None] = lambda replica_id, blocks: None,
+        on_prompt: Callable[[str, PromptPrefix], None] = lambda replica_id, prefix: None,
         all_pressure: LoadShedder | None = None,
     ) -> None:
         super().__init__(clock, share_of, may_exceed)
@@ -262,8 +262,8 @@ class Pool(ReplicaSet):
         replica.prefill_backlog += choice.prefill_backlog
         self.choices[choice.why] += 1
         if request.prefix_blocks:
-            replica.prefix_history.record(request.prefix_blocks)
-            self._on_prompt(replica.record.replica_id, request.prefix_blocks)
+            replica.prefix_history.record(prefix := request.prefix)
+            self._on_prompt(replica.record.replica_id, prefix)
         return SlotGrant(self.queue, replica, service, choice.prefill_backlog)
 
     def _leave(self, grant: SlotGrant) -> None:
@@ -286,10 +286,10 @@ class Pool(ReplicaSet):
         return None if self._is_reserved(request.tier) else self._choose(request, excluded)
 
     def _choose(self, request: SlotRequest, excluded: Collection[str]) -> RouteDecision | None:
-        replicas, now, blocks = self.replicas.values(), self._clock(), request.prefix_blocks
+        replicas, now, width = self.replicas.values(), self._clock(), request.sequences
         need = self.queue.kv_need(request) if self.has_kv_bound else None
-        width = request.sequences
-        return choose(replicas, now, excluded, sequences=width, prefix_blocks=blocks, need=need)
+        prefix = request.prefix if request.prefix_blocks else None
+        return choose(replicas, now, excluded, sequences=width, prefix=prefix, need=need)
 
     def _slots(self) -> int:
         return sum([replica.share for replica in self.ready])

@@ -14,7 +14,7 @@ from xxhash import xxh3_64_intdigest
 
 from serving.contract.slot_shares import KvDemand
 from serving.pool.kv_cache import KvNeed
-from serving.pool.prefix_history import Blocks
+from serving.pool.prefix_history import PromptPrefix
 from serving.pool.replicas import Replica
 
 MISS_WEIGHT = 2
@@ -43,10 +43,10 @@ def choose(
     excluded: Collection[str] = (),
     *,
     sequences: int = 1,
-    prefix_blocks: Blocks = (),
+    prefix: PromptPrefix | None = None,
     need: KvNeed | None = None,
 ) -> RouteDecision | None:
-    """Return a usable replica with a free slot for a prompt that begins with `prefix_blocks`, with
+    """Return a usable replica with a free slot for a prompt that begins with a `prefix`, with
     `sequences` of them where there is one; without, one where the share may be exceeded. Its KV
     cache has room for the `need`, if that is known.
 
@@ -62,9 +62,9 @@ def choose(
         free = [each for each in free if each.has_kv_room(need, now)]
     if not free:
         return None
-    if not prefix_blocks or len(usable) == 1:
+    if prefix is None or not prefix.blocks or len(usable) == 1:
         return RouteDecision(min(free, key=_load), "load")
-    return _soonest(usable, free, sequences, prefix_blocks)
+    return _soonest(usable, free, sequences, prefix)
 
 
 class KvReservation:
@@ -153,12 +153,12 @@ def slots_max(replica: Replica, mean: float) -> int:
 
 
 def _soonest(
-    usable: Sequence[Replica], free: Sequence[Replica], sequences: int, blocks: Blocks
+    usable: Sequence[Replica], free: Sequence[Replica], sequences: int, prefix: PromptPrefix
 ) -> RouteDecision:
     """Return where a prompt is soonest read of those with room that have not too much to do; where
     all have, the least busy."""
-    length = len(blocks)
-    known = {each: each.prefix_history.count(blocks) for each in usable}
+    length, first = len(prefix.blocks), prefix.blocks[0]
+    known = {each: each.prefix_history.count(prefix) for each in usable}
     delays = {
         each: MISS_WEIGHT * (length - known[each])
         + each.prefill_backlog
@@ -168,11 +168,11 @@ def _soonest(
     mean = (sum([each.in_flight for each in usable]) + sequences) / sum(
         [one.share for one in usable]
     )
-    taken = _first(delays, blocks[0])
+    taken = _first(delays, first)
     if taken.in_flight + sequences > slots_max(taken, mean):
         bounded = [each for each in free if each.in_flight + sequences <= slots_max(each, mean)]
         delays = {each: delays[each] for each in bounded}
-        taken = _first(delays, blocks[0]) if delays else min(free, key=_load)
+        taken = _first(delays, first) if delays else min(free, key=_load)
     count = known[taken]
     if count < max(known.values()):
         return RouteDecision(taken, "spill", length - count)

@@ -17,7 +17,7 @@ from serving.contract.price import MeterPrices
 from serving.contract.slot_shares import NEVER_PAID
 from serving.contract.units import Tier
 from serving.engine.events import TokenUsage
-from serving.pool.prefix_history import Blocks
+from serving.pool.prefix_history import Blocks, PromptPrefix
 
 Cause = Literal["pressed", "queue_full", "outweighed", "too_long", "waited", "organization_full"]
 """pressed            too many tokens wait or run for a request of its tier
@@ -171,6 +171,11 @@ class SlotRequest(msgspec.Struct, frozen=True):
         """Whose share of the pool it counts for: its organization's, or that of all organizations
         which never paid."""
         return self.organization_id if self.is_paying else NEVER_PAID
+
+    @property
+    def prefix(self) -> PromptPrefix:
+        """What its prompt begins with, and whose it is."""
+        return PromptPrefix(self.tenant_id, self.prefix_blocks)
 
     @property
     def fingerprint(self) -> RequestFingerprint:

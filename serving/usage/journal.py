@@ -120,9 +120,12 @@ class Journal:
     ) -> None:
         """Note, without waiting, what to report should this process die while an engine works, and
         what is held for it of each lease."""
-        self._writer.open(
-            event_id, lambda: JournalRow(event_id, _state_open(held()), encode(make_lost()))
-        )
+
+        def make() -> JournalRow:
+            lost = make_lost()
+            return JournalRow(event_id, lost.organization_id, _state_open(held()), encode(lost))
+
+        self._writer.open(event_id, make)
 
     def commit(self, event: UsageEvent, *, completes_claim: bool = False) -> Awaitable[None]:
         """Make the final event durable, and with it that its claim on an idempotency key completed:
@@ -223,7 +226,12 @@ class Journal:
         """Remember a claim on an idempotency key, so that the next life of this gateway can say how
         it ended: await what this returns. Raises JournalUnavailable."""
         values = (event_id, organization_id)
-        return self._writer.write(WriteTask(job=lambda db: db.execute(PUT_CLAIM, values).rowcount))
+        return self._writer.write(
+            WriteTask(
+                job=lambda db: db.execute(PUT_CLAIM, values).rowcount,
+                job_organization_id=organization_id,
+            )
+        )
 
     def forget_claims(self, event_ids: list[str]) -> None:
         """Forget claims that are over."""
@@ -234,7 +242,7 @@ class Journal:
         """Write what waits, if the disk takes it, and end the thread."""
         self._writer.hand_over_opened()
         with contextlib.suppress(JournalUnavailable):
-            await self._execute(lambda db: None)
+            await self._writer.flush()
         await self._writer.close()
 
     async def _execute(self, job: Callable[[sqlite3.Connection], T]) -> T:
@@ -285,7 +293,7 @@ def _state_open(held: Mapping[str, int]) -> str:
 
 
 def _done_row(event: UsageEvent) -> JournalRow:
-    return JournalRow(event.event_id, "done", encode(event), event.charges)
+    return JournalRow(event.event_id, event.organization_id, "done", encode(event), event.charges)
 
 
 def _next_done(db: sqlite3.Connection, limit: int) -> tuple[int, list[FinishedEvent]]:

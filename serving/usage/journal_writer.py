@@ -10,6 +10,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -17,11 +18,13 @@ import structlog
 
 from serving.contract.usage import LeaseCharge
 from serving.sqlite_files import is_damage
+from serving.turn_queue import TurnQueue
 from serving.usage.journal_store import JournalStore
 
 log = structlog.get_logger(__name__)
 
 BATCH_MAX = 2_000
+"""Rows in one commit, for which organizations take turns where there are more."""
 BEHIND_SECONDS = 0.02
 """Within which an open row is handed over; one whose request ends in half of it is never made."""
 PROBE_SECONDS = 1.0
@@ -41,19 +44,22 @@ class JournalRow(msgspec.Struct, frozen=True):
     """An event's row."""
 
     event_id: str
+    organization_id: str
     state: str
     body: bytes
     charges: tuple[LeaseCharge, ...] = ()
 
 
 class WriteTask(msgspec.Struct, eq=False):
-    """Something for the writer thread: a row, or a job on the connection.
+    """Something for the writer thread: a row, or a job on the connection, which may be for one
+    organization's request too.
 
     Without `done` nobody waits, and the writer tries again until the disk takes it.
     """
 
     row: JournalRow | None = None
     job: Callable[[sqlite3.Connection], Any] | None = None
+    job_organization_id: str | None = None
     done: asyncio.Future[Any] | None = None
     result: Any = None
     is_written: bool = False
@@ -68,6 +74,11 @@ class WriteTask(msgspec.Struct, eq=False):
             self.done.set_result(self.result)
         else:
             self.done.set_exception(JournalUnavailable(str(self.error or error)))
+
+    @property
+    def organization_id(self) -> str | None:
+        """The organization whose turn it takes; None: it is the gateway's own, and takes none."""
+        return self.job_organization_id if self.row is None else self.row.organization_id
 
     @property
     def may_wait(self) -> bool:
@@ -97,6 +108,9 @@ class JournalWriter:
         self._on_replaced = on_replaced
         self._batches: queue.SimpleQueue[list[WriteTask] | None] = queue.SimpleQueue()
         self._waiting: list[WriteTask] = []
+        """Work that came since the last batch was handed over;"""
+        self._backlog: TurnQueue[WriteTask] = TurnQueue(attrgetter("organization_id"))
+        """and work that comes before it: a batch had no room for it, or the disk took none."""
         self._opened: dict[str, Callable[[], JournalRow]] = {}
         self._opened_before: dict[str, Callable[[], JournalRow]] = {}
         """Before the last look, and not ended since."""
@@ -107,6 +121,12 @@ class JournalWriter:
         self._loop = loop
         self._thread = threading.Thread(target=self._write_on, name="journal", daemon=True)
         self._thread.start()
+
+    async def flush(self) -> None:
+        """Write all that waits. Raises JournalUnavailable."""
+        await self.write(WriteTask(job=lambda db: None))
+        while self._backlog.count:
+            await self.write(WriteTask(job=lambda db: None))
 
     async def close(self) -> None:
         """End the thread and close the file."""
@@ -174,9 +194,15 @@ class JournalWriter:
         self._timer = self._loop.call_at(due_at, self._hand_over)
 
     def _hand_over(self) -> None:
-        """Give the writer its next batch; what comes meanwhile makes up the one after."""
+        """Give the writer its next batch; what comes meanwhile makes up the one after.
+
+        Work of the gateway itself is in it, as a lease is noted before anything is charged to it.
+        """
         self._timer, self._is_writing = None, True
-        batch, self._waiting = self._waiting[:BATCH_MAX], self._waiting[BATCH_MAX:]
+        batch, self._waiting = self._waiting, []
+        if self._backlog.count or len(batch) > BATCH_MAX:
+            self._backlog.put(batch)
+            batch = self._backlog.take(BATCH_MAX)
         self._batches.put(batch)
 
     def _write_on(self) -> None:
@@ -254,11 +280,12 @@ class JournalWriter:
         self.healthy, self._is_writing = error is None, False
         if written := [work.row for work in batch if work.is_written and work.row is not None]:
             self._on_written(written)
-        self._waiting[:0] = [work for work in batch if work.is_to_be_tried_again]
+        if error is not None:
+            self._backlog.put_back([work for work in batch if work.is_to_be_tried_again])
         for work in batch:
             work.answer(error)
-        if self._waiting:
-            is_urgent = any(work.done for work in self._waiting)
+        if self._waiting or self._backlog.count:
+            is_urgent = any(work.done for work in chain(self._backlog, self._waiting))
             patience = BEHIND_SECONDS if error is None else PROBE_SECONDS
             self._hand_over_in(0.0 if is_urgent else patience)
 

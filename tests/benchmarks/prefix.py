@@ -15,7 +15,7 @@ from random import Random
 import typer
 
 from serving.contract.replica import ReplicaRecord
-from serving.pool.prefix_history import BLOCK_BYTES, SEEN_MAX, blocks_of
+from serving.pool.prefix_history import BLOCK_BYTES, SEEN_MAX, PromptPrefix, blocks_of
 from serving.pool.replicas import Replica
 from serving.pool.router import choose
 from tests.benchmarks import peers
@@ -286,20 +286,24 @@ def _decision() -> Row:
     replicas = [_remembering(number, chance) for number in range(DECISION_REPLICAS)]
     prompts = [chance.randbytes(DECISION_BYTES) for _ in range(DECISIONS)]
     for prompt, replica in zip(prompts, cycle(replicas), strict=False):
-        replica.prefix_history.record(blocks_of((prompt[: DECISION_BYTES // 2],), "salt"))
+        replica.prefix_history.record(_prefix(prompt[: DECISION_BYTES // 2]))
     costs = []
     for batch in (prompts[start::10] for start in range(10)):
         began = time.perf_counter()
         for prompt in batch:
-            blocks = blocks_of((prompt,), "salt")
-            choice = choose(replicas, 0.0, prefix_blocks=blocks)
+            prefix = _prefix(prompt)
+            choice = choose(replicas, 0.0, prefix=prefix)
             if choice is None:
                 raise BenchmarkFailed("nothing was chosen")
-            choice.replica.prefix_history.record(blocks)
+            choice.replica.prefix_history.record(prefix)
         costs.append((time.perf_counter() - began) / len(batch) * 1e6)
     return Row(
         "decision", f"{DECISION_BYTES // 1024} KB, {DECISION_REPLICAS} replicas", "µs", costs
     )
+
+
+def _prefix(prompt: bytes) -> PromptPrefix:
+    return PromptPrefix("org", blocks_of((prompt,), "salt"))
 
 
 def _remembering(number: int, chance: Random) -> Replica:
@@ -309,5 +313,5 @@ def _remembering(number: int, chance: Random) -> Replica:
     replica = Replica(record, SLOTS)
     blocks = (chance.getrandbits(64) for _ in range(SEEN_MAX))
     while part := tuple(islice(blocks, DECISION_BYTES // BLOCK_BYTES)):
-        replica.prefix_history.record(part)
+        replica.prefix_history.record(PromptPrefix("org", part))
     return replica

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.gateway.admission import Place, best, blocks_of_prompt, in_order
+from serving.gateway.admission import Place, best, in_order, prefix_of_prompt
 from serving.gateway.auth import Principal
 from serving.gateway.dialects.base import InferenceRequest
 from serving.gateway.dialects.routes import GENERATING
 from serving.pool.pool import Pool
-from serving.pool.prefix_history import BLOCK_BYTES
+from serving.pool.prefix_history import BLOCK_BYTES, Blocks
 from tests.fixtures import catalog
 
 LONG = "A penstock is the gated, metered pipe that feeds a turbine. " * 40
@@ -113,10 +113,11 @@ def test_prompts_are_spread_over_deployments_by_slots_and_come_back() -> None:
     taken: Counter[str] = Counter()
     for number in range(600):
         asked = job(prompt=f"{number} {LONG}", path="/v1/completions")
-        blocks = blocks_of_prompt(principal(), asked, [pool for _, pool in places])
-        assert len(blocks) == len(asked.engine_request.fields[0]) // BLOCK_BYTES
-        found = best(places, asked, blocks)
-        assert best(places[::-1], asked, blocks) == found
+        prefix = prefix_of_prompt(principal(), asked, [pool for _, pool in places])
+        assert prefix is not None
+        assert len(prefix.blocks) == len(asked.engine_request.fields[0]) // BLOCK_BYTES
+        found = best(places, asked, prefix)
+        assert best(places[::-1], asked, prefix) == found
         taken[name_of(found)] += 1
     assert 110 < taken["small"] < 190
 
@@ -125,9 +126,14 @@ def test_prompts_are_spread_over_deployments_by_slots_and_come_back() -> None:
 def test_nothing_is_hashed_where_there_is_no_choice(slots: tuple[int, ...]) -> None:
     _, pool = place("any", *slots)
     asked = job(messages=[{"role": "user", "content": LONG}])
-    assert bool(blocks_of_prompt(principal(), asked, [pool])) == (len(slots) > 1)
+    assert (prefix_of_prompt(principal(), asked, [pool]) is not None) == (len(slots) > 1)
     pool.has_prefix_cache = False
-    assert not blocks_of_prompt(principal(), asked, [pool])
+    assert prefix_of_prompt(principal(), asked, [pool]) is None
+
+
+def blocks_of_job(who: Principal, asked: InferenceRequest, where: Pool) -> Blocks:
+    prefix = prefix_of_prompt(who, asked, [where])
+    return () if prefix is None else prefix.blocks
 
 
 def test_organizations_and_models_share_no_block() -> None:
@@ -135,9 +141,9 @@ def test_organizations_and_models_share_no_block() -> None:
     asked = job(messages=[{"role": "user", "content": LONG}])
     other = msgspec.structs.replace(asked, model=catalog.model("var_other"))
     chains = [
-        blocks_of_prompt(principal("a"), asked, [pool]),
-        blocks_of_prompt(principal("b"), asked, [pool]),
-        blocks_of_prompt(principal("a"), other, [pool]),
+        blocks_of_job(principal("a"), asked, pool),
+        blocks_of_job(principal("b"), asked, pool),
+        blocks_of_job(principal("a"), other, pool),
     ]
     assert len(set().union(*chains)) == sum(map(len, chains))
 
@@ -162,7 +168,7 @@ def test_a_turn_begins_as_the_one_before_whatever_else_it_asks(
     more: dict[str, Any] = {"tools": tools} if tools else {}
     before = job(messages=messages, temperature=temperature, **more)
     later = job(messages=[*messages, {"role": "user", "content": LONG}], stream=True, **more)
-    one, another = (blocks_of_prompt(principal(), each, [pool]) for each in (before, later))
+    one, another = (blocks_of_job(principal(), each, pool) for each in (before, later))
     common = _common(before.engine_request.fields[0], later.engine_request.fields[0])
     assert common >= sum(len(text) + 600 for text in said)
     assert one[: common // BLOCK_BYTES] == another[: common // BLOCK_BYTES]

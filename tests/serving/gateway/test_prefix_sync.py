@@ -1,12 +1,15 @@
 """What gateways tell each other of prompts, through a real Redis that may go away."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from redis.asyncio.client import PubSub
 
 from serving.gateway import prefix_sync
@@ -17,15 +20,18 @@ from serving.gateway.prefix_sync import (
     PrefixSync,
     PrefixUpdate,
     RemotePrefillBacklog,
+    SentPrompt,
+    newest_in_turns,
 )
 from serving.pool.pool import Pool
-from serving.pool.prefix_history import BLOCKS_MAX, Blocks
+from serving.pool.prefix_history import BLOCKS_MAX, PromptPrefix
 from tests.fixtures import catalog
 from tests.fixtures.redis_server import RedisServer, running_redis
 from tests.fixtures.waiting import eventually
 
 REPLICA = "rep_1"
 BLOCKS = (1, 2**64 - 1, 3)
+PREFIX = PromptPrefix("org_a", BLOCKS)
 
 
 @pytest.fixture
@@ -43,7 +49,7 @@ def pool() -> Pool:
 @asynccontextmanager
 async def gateway(
     redis: RedisServer, name: str, before: Pool | None = None
-) -> AsyncIterator[tuple[PrefixSync, Callable[[Blocks], int]]]:
+) -> AsyncIterator[tuple[PrefixSync, Callable[[PromptPrefix], int]]]:
     """Run one; what is returned with it tells how much of a prompt it knows of the replica."""
     of = before or pool()
     news = PrefixSync(redis.url, name, lambda: {"dep": of})
@@ -68,10 +74,10 @@ async def test_what_one_sends_the_other_knows_and_nobody_hears_of_itself(
         await listen(redis, 2)
         for unreadable in (b"", b"\x92\xa1\xff"):  # nothing, and a string that is no UTF-8
             redis.client.publish(CHANNEL, unreadable)
-        told.enqueue(REPLICA, BLOCKS)
-        told.enqueue("rep_unknown", BLOCKS)
-        await eventually(lambda: known(BLOCKS) == len(BLOCKS))
-        assert (told.sent, told.received, heard.received, own(BLOCKS)) == (2, 0, 1, 0)
+        told.enqueue(REPLICA, PREFIX)
+        told.enqueue("rep_unknown", PREFIX)
+        await eventually(lambda: known(PREFIX) == len(BLOCKS))
+        assert (told.sent, told.received, heard.received, own(PREFIX)) == (2, 0, 1, 0)
 
 
 async def test_what_is_still_to_be_read_is_told_until_it_is_read_or_who_gave_it_is_gone(
@@ -112,12 +118,12 @@ async def test_it_goes_on_after_redis_was_away(
     async with gateway(redis, "a") as (told, _), gateway(redis, "b") as (_, known):
         await listen(redis, 2)
         redis.stop()
-        told.enqueue(REPLICA, BLOCKS)
+        told.enqueue(REPLICA, PREFIX)
         await eventually(lambda: told.dropped == 1)
         redis.start()
         await listen(redis, 2)
-        told.enqueue(REPLICA, BLOCKS)
-        await eventually(lambda: known(BLOCKS) == len(BLOCKS))
+        told.enqueue(REPLICA, PREFIX)
+        await eventually(lambda: known(PREFIX) == len(BLOCKS))
 
 
 async def test_a_redis_that_hangs_holds_nobody(
@@ -128,7 +134,7 @@ async def test_a_redis_that_hangs_holds_nobody(
     async with gateway(redis, "a") as (told, _):
         await listen(redis, 1)
         redis.freeze()
-        told.enqueue(REPLICA, BLOCKS)
+        told.enqueue(REPLICA, PREFIX)
         await eventually(lambda: told.dropped == 1)
     redis.thaw()
 
@@ -184,8 +190,8 @@ async def test_what_is_told_before_redis_says_that_we_are_heard_is_no_silence(
     [
         b"",
         b"not news",
-        msgspec.msgpack.encode(["b", [[REPLICA, b"seven.."]]]),
-        msgspec.msgpack.encode(["b", [[REPLICA, bytes(8 * (BLOCKS_MAX + 1))]]]),
+        msgspec.msgpack.encode(["b", [[REPLICA, "org_a", b"seven.."]]]),
+        msgspec.msgpack.encode(["b", [[REPLICA, "org_a", bytes(8 * (BLOCKS_MAX + 1))]]]),
         msgspec.msgpack.encode(["b", "none"]),
         msgspec.msgpack.encode(["b", [], {REPLICA: -1}]),
     ],
@@ -194,29 +200,64 @@ async def test_what_is_no_news_changes_nothing(redis: RedisServer, message: byte
     async with gateway(redis, "a") as (news, known):
         await listen(redis, 1)
         redis.client.publish(CHANNEL, message)
-        prompt = (REPLICA, (7).to_bytes(8, "little"))
+        prompt = SentPrompt(REPLICA, "org_a", (7).to_bytes(8, "little"))
         redis.client.publish(CHANNEL, msgspec.msgpack.encode(PrefixUpdate("b", [prompt])))
-        await eventually(lambda: known((7,)) == 1)
+        await eventually(lambda: known(PromptPrefix("org_a", (7,))) == 1)
         assert news.received == 1
 
 
-async def test_of_too_much_what_came_last_is_told(redis: RedisServer) -> None:
+def large_prompts(tenant_id: str, numbers: range) -> list[PromptPrefix]:
+    starts = [number * BLOCKS_MAX for number in numbers]
+    return [PromptPrefix(tenant_id, tuple(range(one, one + BLOCKS_MAX))) for one in starts]
+
+
+async def test_of_too_much_a_neighbours_prompts_and_what_came_last_are_told(
+    redis: RedisServer,
+) -> None:
     most = BLOCKS_AT_ONCE // BLOCKS_MAX
-    prompts = [
-        tuple(range(number * BLOCKS_MAX, (number + 1) * BLOCKS_MAX)) for number in range(most + 5)
-    ]
+    flood, others = large_prompts("flood", range(3, 3 * most)), large_prompts("neighbour", range(3))
     async with gateway(redis, "a") as (told, _), gateway(redis, "b") as (heard, known):
         await listen(redis, 2)
-        for prompt in prompts:
+        for prompt in (others[0], *flood[:most], others[1], *flood[most:], others[2]):
             told.enqueue(REPLICA, prompt)
-        assert told.dropped == 5
         await eventually(lambda: heard.received == most)
-        assert [known(prompt) > 0 for prompt in prompts] == [False] * 5 + [True] * most
+        assert [known(prompt) for prompt in others] == [BLOCKS_MAX] * len(others)
+        is_known = [known(prompt) > 0 for prompt in flood]
+        left = most - len(others)
+        assert is_known == [False] * (len(flood) - left) + [True] * left
+        assert told.dropped == len(flood) - left
+
+
+PROMPT_BLOCKS_MAX = 6
+SENT = st.builds(
+    SentPrompt,
+    st.just(REPLICA),
+    st.sampled_from("abc"),
+    st.integers(0, PROMPT_BLOCKS_MAX).map(lambda blocks: bytes(8 * blocks)),
+)
+
+
+@given(st.lists(SENT, max_size=40), st.integers(0, 60))
+def test_tenants_are_told_of_by_as_many_blocks_or_by_all_of_theirs(
+    prompts: list[SentPrompt], blocks_max: int
+) -> None:
+    kept = newest_in_turns(prompts, blocks_max)
+    told = Counter[str]()
+    for prompt in kept:
+        told[prompt.tenant_id] += len(prompt.blocks) // 8
+    assert told.total() <= blocks_max
+    for tenant_id in {prompt.tenant_id for prompt in prompts}:
+        own = [prompt for prompt in prompts if prompt.tenant_id == tenant_id]
+        own_kept = [prompt for prompt in kept if prompt.tenant_id == tenant_id]
+        assert own_kept == own[len(own) - len(own_kept) :], "the newest"
+        if len(own_kept) < len(own):
+            assert told.total() + len(own[-1 - len(own_kept)].blocks) // 8 > blocks_max
+            assert max(told.values(), default=0) <= told[tenant_id] + 2 * PROMPT_BLOCKS_MAX
 
 
 async def test_where_no_redis_was_named_nobody_is_told() -> None:
     news = PrefixSync(None, "a", dict)
-    news.enqueue(REPLICA, BLOCKS)
+    news.enqueue(REPLICA, PREFIX)
     async with asyncio.timeout(60):
         await news.run()
     await news.close()

@@ -24,10 +24,12 @@ SIZE = RequestSize(prompt_bytes=400, output_tokens_max=50)
 """A hundred tokens of input and fifty of output, as expected at first."""
 
 
-def plan_of(**limits: int) -> RateLimitPlan:
-    tenant = catalog.tenant()
+def plan_of(
+    organization_id: str = "org_a", *, is_paying: bool = True, **limits: int
+) -> RateLimitPlan:
+    tenant, own_limits = catalog.tenant(), RateLimitSettings(**limits)
     organization = OrganizationRecord(
-        "org_a", "active", (), "salt_a", own_limits=RateLimitSettings(**limits)
+        organization_id, "active", (), "salt_a", own_limits=own_limits, is_paying=is_paying
     )
     plan = make_plan(tenant.key, tenant.project, organization, None)
     assert plan is not None
@@ -150,7 +152,7 @@ async def test_where_nothing_is_limited_redis_is_not_asked(server: RedisServer) 
             None,
         )
         assert only is None
-        elsewhere = RateLimitPlan((), {"mdl_other": plan_of(requests_per_minute=1).base})
+        elsewhere = RateLimitPlan("org_a", (), {"mdl_other": plan_of(requests_per_minute=1).base})
         assert await ask(gateway, elsewhere) is None
         assert await gateway.reserve(elsewhere, "key_a", "mdl_demo", SIZE) is None
         assert gateway.backend.calls == calls
@@ -283,6 +285,29 @@ async def test_a_gateway_that_comes_later_learns_what_is_used(server: RedisServe
         assert count <= 60 + time.monotonic() - began
 
 
+# Where more is to be decided than fits into a call
+
+
+async def test_a_neighbour_is_in_the_next_call_whatever_others_have_waiting(
+    server: RedisServer,
+) -> None:
+    flood, neighbour = plan_of(requests_per_minute=2_000), plan_of("org_b", requests_per_minute=60)
+    never_paid = [
+        plan_of(f"org_{number}", is_paying=False, requests_per_minute=60) for number in range(200)
+    ]
+    async with limiters(server, 1) as [gateway]:
+        calls = gateway.backend.calls
+        waiting = [asyncio.create_task(ask(gateway, flood)) for _ in range(16 * backend.BATCH_MAX)]
+        waiting += [asyncio.create_task(ask(gateway, plan)) for plan in never_paid]
+        await asyncio.sleep(0)
+        assert await ask(gateway, neighbour) is not None
+        assert gateway.backend.calls <= calls + 2, "its own, and one that began since"
+        assert await ask(gateway, neighbour) is not None
+        assert gateway.backend.calls <= calls + 4, "the one under way, its own, and one since"
+        assert None not in await asyncio.gather(*waiting)
+        assert gateway.backend._backlog.count == 0
+
+
 # Where it is slow
 
 
@@ -357,3 +382,28 @@ async def test_who_was_steady_is_asked_again_soon(monkeypatch: pytest.MonkeyPatc
             await ask(limiter, plan)
             assert limiter.backend.failures == number + 1
             assert limiter.backend._pause == 2 * backend.PROBE_SECONDS[0]
+
+
+async def test_who_waits_for_others_of_its_own_tells_nothing_of_redis(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backend, "WAIT_SECONDS", 1.0)
+    monkeypatch.setattr(backend, "BATCH_MAX", 2)
+    plan = plan_of(requests_per_minute=6_000)
+    async with slowly(0.1) as limiter:
+        began = time.monotonic()
+        await asyncio.gather(*(ask(limiter, plan) for _ in range(30)))
+        assert time.monotonic() - began > backend.WAIT_SECONDS
+        assert limiter.backend.failures == 0
+
+
+async def test_a_slow_redis_is_left_whatever_waits_and_all_is_decided_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backend, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(backend, "BATCH_MAX", 2)
+    async with slowly(0.1) as limiter:
+        asked = (ask(limiter, plan_of(f"org_{n}", requests_per_minute=60)) for n in range(9))
+        assert None not in await asyncio.gather(*asked)
+        assert limiter.backend.failures == 1
+        assert limiter.backend._backlog.count == 0

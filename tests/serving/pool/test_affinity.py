@@ -13,7 +13,7 @@ from typing import Literal
 
 import pytest
 
-from serving.pool.prefix_history import Blocks, PrefixHistory, blocks_of
+from serving.pool.prefix_history import Blocks, PrefixHistory, PromptPrefix, blocks_of
 from serving.pool.replicas import Replica
 from serving.pool.router import RouteDecision, choose
 from tests.fixtures import catalog
@@ -33,6 +33,10 @@ Way = Literal["told", "untold", "by chance"]
 
 
 @cache
+def prefix(prompt: Blocks) -> PromptPrefix:
+    return PromptPrefix("org_a", prompt)
+
+
 def prompts() -> list[Blocks]:
     """Return turns of conversations, each of which repeats what was said before it, after its
     organization's instructions."""
@@ -97,8 +101,8 @@ class World:
         all_seen, at = PrefixHistory(10**9), 0.0
         for number, prompt in enumerate(prompts()):
             self.is_warm = number >= WARM
-            self.best += self.is_warm * all_seen.count(prompt)
-            all_seen.record(prompt)
+            self.best += self.is_warm * all_seen.count(prefix(prompt))
+            all_seen.record(prefix(prompt))
             at += self.chance.expovariate(RATE if self.is_warm else RATE / 2)
             self._play(until=at)
             gateway = self.chance.choice(self.gateways)
@@ -126,7 +130,7 @@ class World:
 
     def _choose(self, gateway: Gateway, prompt: Blocks) -> RouteDecision | None:
         if self.way != "by chance":
-            return choose(gateway.replicas, 0.0, prefix_blocks=prompt)
+            return choose(gateway.replicas, 0.0, prefix=prefix(prompt))
         free = [one for one in gateway.replicas if one.has_room]
         return RouteDecision(self.chance.choice(free), "load") if free else None
 
@@ -136,7 +140,7 @@ class World:
         replica, place = choice.replica, gateway.replicas.index(choice.replica)
         replica.in_flight += 1
         replica.prefill_backlog += choice.prefill_backlog
-        replica.prefix_history.record(prompt)
+        replica.prefix_history.record(prefix(prompt))
         first = self._read(place, prompt)
         if self.is_warm:
             self.ttfts.append(first - came_at)
@@ -145,7 +149,7 @@ class World:
         if self.way == "told":
             for other in self.gateways:
                 seen = other.replicas[place].prefix_history
-                self._at(self.now + TELL_SECONDS, partial(seen.record, prompt))
+                self._at(self.now + TELL_SECONDS, partial(seen.record, prefix(prompt)))
 
     def _tell_unread(self, gateway: Gateway) -> None:
         """Say again and again how much of what it gave is still to be read, to gateways of which
@@ -161,8 +165,8 @@ class World:
 
     def _read(self, place: int, prompt: Blocks) -> float:
         """Have a replica read a prompt; return when it will have."""
-        cached = self.caches[place].count(prompt)
-        self.caches[place].record(prompt)
+        cached = self.caches[place].count(prefix(prompt))
+        self.caches[place].record(prefix(prompt))
         self.spared += self.is_warm * cached
         read = (len(prompt) - cached) * READ_SECONDS
         self.free_at[place] = max(self.now, self.free_at[place]) + read

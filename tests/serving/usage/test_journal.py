@@ -328,3 +328,69 @@ async def test_however_many_lines_a_statement_takes_all_are_put(
     assert (lease.charged_nanos, lease.unacknowledged) == (27, 8)
     assert len(await second.next_finished(100)) == 8
     await second.close()
+
+
+def event_of(organization_id: str, charged: int = 0) -> UsageEvent:
+    return msgspec.structs.replace(event(charged), organization_id=organization_id)
+
+
+async def test_a_neighbours_row_is_in_the_next_commit_whatever_others_have_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_writer, "BATCH_MAX", 20)
+    journal = Journal(tmp_path / "j")
+    flood = [asyncio.ensure_future(journal.commit(event_of("flood"))) for _ in range(200)]
+    claims = [asyncio.ensure_future(journal.record_claim(f"c{n}", "flood")) for n in range(200)]
+    for most_before in (20, 60):
+        await journal.commit(event_of("neighbour"))
+        assert sum(one.done() for one in flood) <= most_before
+    await asyncio.gather(*flood, *claims)
+    assert journal.unacknowledged_count == 202
+    await journal.close()
+
+
+async def test_a_lease_is_noted_before_it_is_charged_however_much_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_writer, "BATCH_MAX", 5)
+    journal = Journal(tmp_path / "j")
+    for number in range(60):
+        journal.commit_later(event_of(f"org_{number % 7}"))
+    journal.record_lease("lease_other", "org_b", 100)
+    journal.record_lease("lease_1", "org_a", 100)
+    await journal.commit(event_of("org_a", charged=7))
+    assert journal.unacknowledged_count < 60
+    await journal.close()
+    second = Journal(tmp_path / "j")
+    leases = {lease.lease_id: lease for lease in second.recovered_leases}
+    assert leases["lease_1"].charged_nanos == 7
+    assert second.unacknowledged_count == 61, "closing writes all that waits"
+    await second.close()
+
+
+@pytest.mark.parametrize("is_disk_at_fault", [False, True])
+async def test_the_end_of_a_request_is_written_after_its_beginning_however_much_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_disk_at_fault: bool
+) -> None:
+    monkeypatch.setattr(journal_writer, "BATCH_MAX", 3)
+    monkeypatch.setattr(journal_writer, "PROBE_SECONDS", 0.01)
+    journal = Journal(tmp_path / "j")
+    if is_disk_at_fault:
+        await journal._execute(lambda db: db.execute("PRAGMA query_only = 1").fetchall())
+    events = [event_of(f"org_{number % 3}") for number in range(40)]
+    for one in events:
+        journal.open(one.event_id, partial(replace_outcome, one))
+    journal._writer.hand_over_opened()
+    for one in events[::2]:
+        journal.commit_later(one)
+    await eventually(lambda: journal.healthy != is_disk_at_fault)
+    for one in events[1::2]:
+        journal.commit_later(one)
+    journal._file.connection.execute("PRAGMA query_only = 0")
+    await eventually(lambda: journal.unacknowledged_count == len(events))
+    await journal.close()
+    second = Journal(tmp_path / "j")
+    rows = await second.next_finished(100)
+    assert {decode(row.body, UsageEvent).outcome for row in rows} == {"completed"}
+    assert len(rows) == len(events)
+    await second.close()
