@@ -32,7 +32,6 @@ from serving.gateway.fleet_link import FleetLink
 from serving.gateway.grammar_check import GrammarChecker
 from serving.gateway.hedging import run_hedged
 from serving.gateway.http.connection_limits import ConnectionLimits
-from serving.gateway.http.request import BodyMemory
 from serving.gateway.http.write_buffer import WriteMemory
 from serving.gateway.idempotency.guard import IdempotencyGuard
 from serving.gateway.inference import REQUESTS_SHARE, InferenceHandler
@@ -202,7 +201,7 @@ class Gateway:
                 self.limiter, RateLimitPlans(self.directory.limit_tier), clock.now
             ),
             parse_offload=self.parse_offload,
-            body_memory=BodyMemory(may_hold.bodies),
+            body_memory=SharedCapacity(may_hold.bodies),
             in_progress=SharedCapacity(self.connections.most, REQUESTS_SHARE),
             body_begins_seconds=config.body_begins_seconds,
             tracing=self.tracing,

@@ -30,7 +30,7 @@ from serving.gateway.error_mapping import (
     usage_unavailable,
 )
 from serving.gateway.errors import ApiError, Headers, ServiceUnavailable
-from serving.gateway.http.request import BodyMemory, BodyReservation
+from serving.gateway.http.request import BodyReservation
 from serving.gateway.http.response import HttpResponse
 from serving.gateway.http.write_buffer import ClientTooSlow
 from serving.gateway.idempotency.execution import IdempotentExecution
@@ -68,7 +68,7 @@ class InferenceHandler:
         *,
         rate_limits: RateLimitEnforcer,
         parse_offload: ParseOffload,
-        body_memory: BodyMemory,
+        body_memory: SharedCapacity,
         in_progress: SharedCapacity,
         body_begins_seconds: float,
         tracing: RequestTracing,
@@ -149,7 +149,7 @@ class InferenceHandler:
         try:
             body = await http.read_body(
                 body_bytes_max(self.directory.request_tokens_max),
-                BodyReservation(self.body_memory.room, principal.organization),
+                BodyReservation(self.body_memory, principal.organization),
                 first_seconds=self.body_begins_seconds,
             )
             parse = self.parse_offload.parse

@@ -33,20 +33,9 @@ def announces_body(headers: Headers) -> bool:
     )
 
 
-class BodyMemory:
-    """How many bytes of requests are held, and of answers that are given again, so that large ones
-    leave room for others."""
-
-    def __init__(self, bytes_max: int = BODIES_BYTES_MAX) -> None:
-        self.room = SharedCapacity(bytes_max)
-
-    def hold(self, holder: Holder) -> "BodyReservation":
-        """Return what counts one request's body."""
-        return BodyReservation(self.room, holder)
-
-
 class BodyReservation:
-    """The bytes of one body."""
+    """The bytes of one body, and of an answer that is given again, within the memory for all such
+    bytes."""
 
     __slots__ = ("_holder", "_room", "_size")
 
