@@ -1,5 +1,6 @@
 """The application: routes, error replies, and the requests under way."""
 
+import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
@@ -7,7 +8,7 @@ import structlog
 
 from serving.contract.client_address import UnknownProxy
 from serving.gateway import cors
-from serving.gateway.auth import ApiRequest
+from serving.gateway.auth import ApiRequest, RefusalPacer
 from serving.gateway.count_tokens import TokenCounter
 from serving.gateway.dialects.anthropic.envelope import AnthropicEnvelope
 from serving.gateway.dialects.base import Envelope, TokenCountDialect
@@ -15,6 +16,7 @@ from serving.gateway.dialects.openai.envelope import OpenAIEnvelope
 from serving.gateway.dialects.routes import COUNTING, DIALECTS, GENERATING
 from serving.gateway.errors import JSON, ApiError, MethodNotAllowed, NotFound
 from serving.gateway.failed_requests import FailedRequestLog
+from serving.gateway.http.connection_limits import place_of
 from serving.gateway.http.response import ClientDisconnected, Exchange, HttpResponse
 from serving.gateway.http.write_buffer import WriteMemory
 from serving.gateway.idempotency.guard import RAW_HEADER, check_taken
@@ -24,6 +26,8 @@ from serving.gateway.models import ModelsHandler
 log = structlog.get_logger(__name__)
 
 BASE = "/v1"
+OURS = 500
+"""The least status of errors that are no fault of the request."""
 PATH_CHARACTERS_MAX = 200
 
 
@@ -72,6 +76,7 @@ class GatewayApp:
         self._failed_requests = failed_requests
         self._make_id = make_id
         self._unknown_proxy = unknown_proxy
+        self._refusals = RefusalPacer()
 
     async def __call__(self, exchange: Exchange) -> None:
         """Answer one request."""
@@ -99,6 +104,8 @@ class GatewayApp:
         finally:
             response.close()
             http.close()
+            if http.counted_for is not None:
+                self.inference.in_progress.add(http.counted_for, -1)
             self.in_flight -= 1
             self.inference.services.metrics.responses[response.status] += 1
 
@@ -109,6 +116,7 @@ class GatewayApp:
             return
         wanted = _method_of(path)
         if cors.is_preflight(http):
+            http.release_connection()
             await cors.answer_preflight(http, response, self._directory, wanted)
         elif method not in (wanted, "HEAD" if wanted == "GET" else wanted):
             raise MethodNotAllowed(path, "GET, HEAD" if wanted == "GET" else wanted)
@@ -116,6 +124,7 @@ class GatewayApp:
             await self._count_tokens(http, response, COUNTING[path])
         elif path == HEALTH_PATH:
             # Whoever asks whether anybody is here needs no key, and is told nothing else.
+            http.release_connection()
             await response.send(200, b"{}")
         elif path == MODELS_PATH:
             await self._models.list(http, response, envelope)
@@ -145,12 +154,28 @@ class GatewayApp:
     ) -> None:
         """Tell a client that something is refused, if it is still there, and keep the reason."""
         self._failed_requests.add(response.request_id, http, error)
+        if http.counted_for is None:
+            http.release_connection()
         with suppress(ClientDisconnected):
+            if http.principal is None and error.status < OURS:
+                await self._pace(http, response)
             if response.has_started:
                 await response.break_off(error)
             else:
                 status, body = envelope.error_reply(error, response.request_id)
                 await response.send(status, body, [*JSON, *error.headers])
+
+    async def _pace(self, http: ApiRequest, response: HttpResponse) -> None:
+        """Let a refusal wait where its address had many. Raises ClientDisconnected."""
+        address = http.client_address(self.inference.trusted_proxies) or http.peer
+        seconds = self._refusals.delay_seconds(place_of(str(address)))
+        if not seconds:
+            return
+        gone = asyncio.Event()
+        with suppress(TimeoutError), response.on_disconnect(gone.set):
+            async with asyncio.timeout(seconds):
+                await gone.wait()
+            raise ClientDisconnected
 
     def _watch_for_proxy(self, http: ApiRequest) -> None:
         """Tell the operator, once, of a balancer that passes clients on and is not configured."""

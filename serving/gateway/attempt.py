@@ -26,7 +26,7 @@ from serving.engine.http_client import ReplicaClient, ReplicaResponse
 from serving.engine.request import EngineHttpRequest, write
 from serving.gateway.admission import Admission, deployment_of, slot_of
 from serving.gateway.cancel_scope import CancelScope
-from serving.gateway.count_tokens import count_prompt
+from serving.gateway.count_tokens import PromptCounts
 from serving.gateway.dialects.base import InferenceRequest
 from serving.gateway.http.response import HttpResponse
 from serving.gateway.idempotency.execution import IdempotentExecution
@@ -56,6 +56,7 @@ class GatewayServices:
     metrics: GatewayMetrics
     retries: OrganizationRetryBudgets
     disconnect_drain: DisconnectDrain
+    prompt_counts: PromptCounts
     hedge: Hedge
 
 
@@ -146,13 +147,17 @@ class AttemptRunner:
         return "client_cancelled" if self.cancel_scope.is_detached else "completed"
 
     def client_disconnected(self) -> None:
-        """Stop the work, unless others want it or an engine has yet to say what it took."""
+        """Stop the work, unless others want it, or an engine has yet to say what it took and
+        nobody waits for its slot."""
         execution = self._execution
         if execution is not None and execution.recording.outlives(self.client_disconnected):
             return
         is_unmeasured = self.relay is not None and not self.relay.has_usage
-        if is_unmeasured and self.services.disconnect_drain.enter(self.record.organization_id):
+        if is_unmeasured and self.services.disconnect_drain.enter(self.admission.slot_request):
             self.cancel_scope.detach(LINGER_SECONDS)
+            for attempt in self.attempts:
+                slot = attempt.slot
+                slot.pool.queue.set_unwanted(slot.service, self.cancel_scope.client_gone)
         else:
             self.cancel_scope.client_gone()
 
@@ -183,7 +188,7 @@ class AttemptRunner:
         stated = attempt.relay.tokens
         if outcome == "client_cancelled" and not attempt.has_usage:
             self.is_unmeasured = True
-            counted = await attempt.count_prompt()
+            counted = await attempt.count_prompt(self.services.prompt_counts)
             if counted is None:
                 metrics.unmetered += 1
                 return NO_TOKENS
@@ -277,12 +282,13 @@ class ReplicaAttempt:
         """Whether the engine has said anything of what it took."""
         return self.relay is not None and self.relay.has_usage
 
-    async def count_prompt(self) -> TokenUsage | None:
-        """Have the replica's tokenizer count the prompt of which its engine said nothing."""
+    async def count_prompt(self, prompt_counts: PromptCounts) -> TokenUsage | None:
+        """Have the replica's tokenizer count the prompt of which its engine said nothing. The slot
+        has ended."""
         context, record = self._context, self.slot.replica.record
         deployment = deployment_of(context.admission.candidates, self.slot)
-        tokens = await count_prompt(
-            *(context.client, record, context.inference.engine_request),
+        tokens = await prompt_counts.count(
+            *(self.slot.request.tenant_id, record, context.inference.engine_request),
             served_name=deployment.served_name,
             request_id=context.response.request_id,
             connect_seconds=deployment.timeouts.connect_seconds,

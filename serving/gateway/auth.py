@@ -4,6 +4,7 @@ object each."""
 
 import hashlib
 import hmac
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -151,6 +152,8 @@ class ApiRequest(HttpRequest):
     """A request of the API: whose it is and which variant it named, once that is known."""
 
     principal: Principal | None = None
+    counted_for: OrganizationRecord | None = None
+    """The organization among whose requests in progress it counts."""
     variant_id: str | None = None
 
 
@@ -296,6 +299,39 @@ def _networks(key: ApiKeyRecord) -> tuple[Network, ...] | None:
         except ValueError:
             continue
     return tuple(networks)
+
+
+REFUSALS_A_SECOND = 10.0
+REFUSALS_AT_ONCE = 100
+REFUSAL_SECONDS_MAX = 5.0
+"""The longest that a client waits to hear that its key is unknown."""
+ADDRESSES_MAX = 10_000
+
+
+class RefusalPacer:
+    """Delays the refusals of requests that have no valid key, by client address (GCRA): the first
+    `REFUSALS_AT_ONCE` leave at once, the others at `REFUSALS_A_SECOND`. No refusal waits longer
+    than `REFUSAL_SECONDS_MAX`, and each connection has one request at a time. So an address with
+    more connections than may wait by that rate gets one refusal on each of them in that time."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._due_at: OrderedDict[str, float] = OrderedDict()
+        """By address: when the last of its refusals would leave if none left at once. The address
+        refused last is at the end."""
+
+    def __len__(self) -> int:
+        return len(self._due_at)
+
+    def delay_seconds(self, address: str) -> float:
+        """Return for how long one more refusal waits, and count it."""
+        now, at_once = self._clock(), REFUSALS_AT_ONCE / REFUSALS_A_SECOND
+        due_at = max(now, self._due_at.pop(address, now)) + 1.0 / REFUSALS_A_SECOND
+        delay = min(max(0.0, due_at - now - at_once), REFUSAL_SECONDS_MAX)
+        self._due_at[address] = min(due_at, now + at_once + REFUSAL_SECONDS_MAX)
+        if len(self._due_at) > ADDRESSES_MAX:
+            self._due_at.popitem(last=False)
+        return delay
 
 
 INFERENCE = "inference"

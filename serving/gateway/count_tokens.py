@@ -5,6 +5,7 @@ others' cost.
 """
 
 import asyncio
+from collections import Counter
 
 from msgspec.structs import replace
 
@@ -35,33 +36,57 @@ from serving.gateway.http.response import ClientDisconnected, HttpResponse
 from serving.pool.replicas import Replica
 from serving.pool.slot_request import PoolError
 
-COUNT_SECONDS = 5.0
+COUNT_SECONDS = 1.0
 """For a replica to count what an engine left unsaid: nobody waits for it, but the money held."""
+COUNTS_OF_ONE_MAX = 2
+"""At once, of one organization, or of all that never paid."""
+COUNTS_WAITING_MAX = 256
+"""Of the same, those at work included."""
 
 
-async def count_prompt(
-    client: ReplicaClient,
-    replica: ReplicaRecord,
-    engine_request: EngineRequest,
-    *,
-    served_name: str,
-    request_id: str,
-    connect_seconds: float,
-) -> int | None:
-    """Return how many tokens the prompts of a request have of which its engine said nothing; None
-    where the replica cannot count, or does not answer."""
-    if "count" not in replica.capabilities or engine_request.operation == "embeddings":
-        return None
-    tokens, requests = write_counts(
-        engine_request, served_name=served_name, text_guard=replica.text_guard
-    )
-    try:
-        async with asyncio.timeout(COUNT_SECONDS):
-            for request in requests:
-                tokens += await _ask(client, replica, request, request_id, connect_seconds)
-    except (EngineError, TimeoutError):
-        return None
-    return tokens
+class PromptCounts:
+    """Counts the prompts of requests whose clients left before the engine said anything, a few at a
+    time of each tenant. They hold no slots."""
+
+    def __init__(self, client: ReplicaClient) -> None:
+        self._client = client
+        self._counts: Counter[str] = Counter()
+        self._turns: dict[str, asyncio.Semaphore] = {}
+
+    async def count(
+        self,
+        tenant_id: str,
+        replica: ReplicaRecord,
+        engine_request: EngineRequest,
+        *,
+        served_name: str,
+        request_id: str,
+        connect_seconds: float,
+    ) -> int | None:
+        """Return how many tokens the prompts of a request have; None where the replica cannot
+        count, does not answer in time, or too many of the tenant's prompts wait to be counted."""
+        if "count" not in replica.capabilities or engine_request.operation == "embeddings":
+            return None
+        if self._counts[tenant_id] >= COUNTS_WAITING_MAX:
+            return None
+        self._counts[tenant_id] += 1
+        turns = self._turns.setdefault(tenant_id, asyncio.Semaphore(COUNTS_OF_ONE_MAX))
+        try:
+            async with turns, asyncio.timeout(COUNT_SECONDS):
+                tokens, requests = write_counts(
+                    engine_request, served_name=served_name, text_guard=replica.text_guard
+                )
+                for request in requests:
+                    tokens += await _ask(
+                        self._client, replica, request, request_id, connect_seconds
+                    )
+                return tokens
+        except (EngineError, TimeoutError):
+            return None
+        finally:
+            self._counts[tenant_id] -= 1
+            if not self._counts[tenant_id]:
+                del self._counts[tenant_id], self._turns[tenant_id]
 
 
 async def _ask(

@@ -110,6 +110,17 @@ def insufficient_quota(refused: BudgetExceeded, *, cost_nanos: int) -> Insuffici
     return InsufficientQuota(message, refused.code, metadata)
 
 
+def too_many_in_progress(*, is_own: bool) -> ApiError:
+    """Return the error for a request that may not keep its connection beside so many others, of its
+    own organization or of all. The connection closes, which makes room for another."""
+    error: ApiError = TooManyQueuedRequests(1, "requests are in progress")
+    if not is_own:
+        message = "Too many requests are in progress. Please try again."
+        error = ServiceUnavailable(message, code="server_is_overloaded")
+    error.headers = [*error.headers, (b"connection", b"close")]
+    return error
+
+
 def usage_unavailable() -> ServiceUnavailable:
     """Return the error for work that could not be metered or paid for."""
     return ServiceUnavailable("Usage cannot be recorded at the moment.", code="usage_unavailable")

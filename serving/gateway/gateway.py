@@ -25,16 +25,16 @@ from serving.gateway.config import (
     memory_limit_bytes,
     raise_open_files_limit,
 )
+from serving.gateway.count_tokens import PromptCounts
 from serving.gateway.directory import Directory
 from serving.gateway.failed_requests import FailedRequestLog
 from serving.gateway.fleet_link import FleetLink
 from serving.gateway.grammar_check import GrammarChecker
 from serving.gateway.hedging import run_hedged
 from serving.gateway.http.connection_limits import ConnectionLimits
-from serving.gateway.http.request import BodyMemory
 from serving.gateway.http.write_buffer import WriteMemory
 from serving.gateway.idempotency.guard import IdempotencyGuard
-from serving.gateway.inference import InferenceHandler
+from serving.gateway.inference import REQUESTS_SHARE, InferenceHandler
 from serving.gateway.metrics import GatewayMetrics
 from serving.gateway.parse_offload import ParseOffload
 from serving.gateway.prefix_sync import PrefixSync
@@ -46,7 +46,7 @@ from serving.internal_http import InternalCallError
 from serving.limits.limiter import RateLimiter
 from serving.limits.plans import RateLimitPlans
 from serving.limits.redis_script import NoCounterStore, RedisCounterStore
-from serving.pool.overload import ALL_TOKENS_MAX, LoadShedder
+from serving.pool.overload import ALL_TOKENS_MAX, LoadShedder, SharedCapacity
 from serving.pool.pool import Pool
 from serving.pool.retry_budget import OrganizationRetryBudgets
 from serving.telemetry import open_tracing
@@ -182,6 +182,7 @@ class Gateway:
                 self.metrics,
                 OrganizationRetryBudgets(),
                 self.disconnect_drain,
+                PromptCounts(self.client),
                 run_hedged,
             ),
             self.directory,
@@ -200,7 +201,8 @@ class Gateway:
                 self.limiter, RateLimitPlans(self.directory.limit_tier), clock.now
             ),
             parse_offload=self.parse_offload,
-            body_memory=BodyMemory(may_hold.bodies),
+            body_memory=SharedCapacity(may_hold.bodies),
+            in_progress=SharedCapacity(self.connections.most, REQUESTS_SHARE),
             body_begins_seconds=config.body_begins_seconds,
             tracing=self.tracing,
             trusted_proxies=config.trusted_proxies,

@@ -26,10 +26,11 @@ from serving.gateway.error_mapping import (
     STEP_ERRORS,
     outcome_of,
     raise_api_error,
+    too_many_in_progress,
     usage_unavailable,
 )
 from serving.gateway.errors import ApiError, Headers, ServiceUnavailable
-from serving.gateway.http.request import BodyMemory
+from serving.gateway.http.request import BodyReservation
 from serving.gateway.http.response import HttpResponse
 from serving.gateway.http.write_buffer import ClientTooSlow
 from serving.gateway.idempotency.execution import IdempotentExecution
@@ -39,6 +40,7 @@ from serving.gateway.rate_limits import RateLimitEnforcer
 from serving.gateway.relay import Relay
 from serving.limits.limiter import RateReservation
 from serving.limits.plans import RateLimitPlan
+from serving.pool.overload import SharedCapacity
 from serving.telemetry import Attributes, RequestTrace, RequestTracing, valid_traceparent
 from serving.usage.journal_writer import JournalUnavailable
 from serving.usage.meter import MeterRecord, make_event, price_of
@@ -49,6 +51,9 @@ OPERATION_NAMES: dict[Operation, str] = {
     "embeddings": "embeddings",
 }
 """In the words of OpenTelemetry's GenAI conventions."""
+REQUESTS_SHARE = 8
+"""Requests in progress that an organization may have for each connection that is left. One alone
+keeps at most eight ninths of all connections busy, and so do all that never paid together."""
 
 
 class InferenceHandler:
@@ -63,7 +68,8 @@ class InferenceHandler:
         *,
         rate_limits: RateLimitEnforcer,
         parse_offload: ParseOffload,
-        body_memory: BodyMemory,
+        body_memory: SharedCapacity,
+        in_progress: SharedCapacity,
         body_begins_seconds: float,
         tracing: RequestTracing,
         trusted_proxies: Sequence[Network] = (),
@@ -76,6 +82,8 @@ class InferenceHandler:
         self.rate_limits = rate_limits
         self.parse_offload = parse_offload
         self.body_memory = body_memory
+        self.in_progress = in_progress
+        """Requests with a known key, which keep their connections."""
         self.body_begins_seconds = body_begins_seconds
         self.tracing = tracing
         self.trusted_proxies = trusted_proxies
@@ -101,13 +109,18 @@ class InferenceHandler:
                 rate.void()
 
     def authenticate(self, http: ApiRequest, response: HttpResponse) -> Principal:
-        """Return whose key it is. Raises Unauthorized, Forbidden, OrganizationSuspended, or
-        ServiceUnavailable while keys are unknown."""
+        """Return whose key it is, and count the request for its organization. Raises Unauthorized,
+        Forbidden, OrganizationSuspended, ServiceUnavailable while keys are unknown, or what
+        `too_many_in_progress` returns."""
         principal = self.directory.authenticator.authenticate(
             http.authorization, lambda: http.client_address(self.trusted_proxies), self.now
         )
-        http.principal = principal
+        http.principal, response.holder = principal, principal.organization
         check_permitted(principal)
+        if not self.in_progress.fits(principal.organization, 1):
+            raise too_many_in_progress(is_own=self.in_progress.holds(principal.organization))
+        self.in_progress.add(principal.organization, 1)
+        http.counted_for = principal.organization
         if http.has_origin:
             cors.check_origin(http, response, principal.project.allowed_origins)
         return principal
@@ -136,11 +149,11 @@ class InferenceHandler:
         try:
             body = await http.read_body(
                 body_bytes_max(self.directory.request_tokens_max),
-                self.body_memory.hold(principal.organization),
+                BodyReservation(self.body_memory, principal.organization),
                 first_seconds=self.body_begins_seconds,
             )
             parse = self.parse_offload.parse
-            return body, await parse(dialect, body, principal.organization_id, find)
+            return body, await parse(dialect, body, principal.organization, find)
         except Exception:
             if plan is not None:
                 self.rate_limits.count(plan)
@@ -257,7 +270,7 @@ class InferenceHandler:
         waived."""
         reservation, services = attempts.admission.reservation, self.services
         if attempts.cancel_scope.is_detached:
-            services.disconnect_drain.exit(attempts.record.organization_id)
+            services.disconnect_drain.exit(attempts.admission.slot_request)
         if attempts.replica_id is None:
             reservation.void()
             return None

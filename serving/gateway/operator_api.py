@@ -115,9 +115,7 @@ def add_gauges(gateway: Gateway) -> None:
     gauge("connections_closed_idle", "To make room.", lambda: lines.closed_idle)
     gauge("requests_unreadable", "No HTTP, or too much of it.", lambda: lines.unreadable)
     gauge("tokens_under_way", "That wait or run, input.", lambda: gateway.pressure.tokens)
-    gauge(
-        "body_bytes", "Of requests under way.", lambda: gateway.app.inference.body_memory.room.held
-    )
+    gauge("body_bytes", "Of requests under way.", lambda: gateway.app.inference.body_memory.held)
     gauge("unread_bytes", "Kept for slow clients.", lambda: gateway.app.write_memory.total_bytes)
     gauge("memory_limit_bytes", "By cgroup or machine.", lambda: gateway.memory_limit_bytes)
     gauge("lingering", "Of these, left by their clients.", lambda: gateway.disconnect_drain.total)

@@ -28,6 +28,7 @@ from serving.gateway.errors import (
 from serving.offload.pool import WORKER, OffloadBusy, OffloadPool, OffloadTimeout, TenantSemaphore
 from serving.offload.process import WorkerDied, WorkerProcess
 from serving.offload.worker import serve
+from serving.pool.overload import Holder
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class ParseOffload:
         self.rejected_own = 0
 
     async def parse(
-        self, dialect: Dialect, body: Sequence[bytes], organization_id: str, find: FindModel
+        self, dialect: Dialect, body: Sequence[bytes], holder: Holder, find: FindModel
     ) -> InferenceRequest:
         """Return the job of a body, which is in pieces.
 
@@ -118,7 +119,9 @@ class ParseOffload:
             if size <= SMALL_BODY_BYTES or not dialect.has_schemas(request):
                 return dialect.inference(request, body_bytes=size, model=find(request.model))
         try:
-            async with self.pool.process(organization_id) as process:
+            async with self.pool.process(
+                holder.organization_id, is_paying=holder.is_paying
+            ) as process:
                 return await _parse_in_worker(process, dialect, body, find)
         except OffloadBusy as busy:
             raise self._busy(is_own=busy.is_own) from None

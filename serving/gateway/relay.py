@@ -1,12 +1,11 @@
 """The relay: an engine's bytes in, the client's out, with tokens and times noted on the way.
 
 Where the client hangs up just before the first token, with which an engine says what a prompt
-took, the call goes on for a moment to learn it.
+took, the call goes on for a moment to learn it, unless another request waits for the slot.
 """
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable
 
 from serving.engine.errors import InvalidEngineResponse
@@ -17,36 +16,35 @@ from serving.gateway.cancel_scope import CancelScope
 from serving.gateway.dialects.base import Renderer
 from serving.gateway.http.response import HttpResponse
 from serving.gateway.render_offload import RenderedBody, RenderOffload
-from serving.pool.overload import Holder
+from serving.pool.overload import Holder, SharedCapacity
 
 LINGER_SECONDS = 5.0
-LINGERING_MAX = 32
-"""Of one organization. Such requests keep their slots, as if their clients had stayed."""
+LINGERING_MAX = 64
+"""Requests that go on without their clients, in the whole process. Each organization has at most as
+many as it leaves to others, so one alone has 32."""
 
 
 class DisconnectDrain:
-    """How many requests of each organization nobody waits for."""
+    """How many requests go on without their clients. They keep their slots until somebody waits."""
 
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
+        self._room = SharedCapacity(LINGERING_MAX)
 
     @property
     def total(self) -> int:
         """Of all organizations."""
-        return self._counts.total()
+        return self._room.held
 
-    def enter(self, organization_id: str) -> bool:
+    def enter(self, holder: Holder) -> bool:
         """Count one more, unless there are too many."""
-        if self._counts[organization_id] >= LINGERING_MAX:
-            return False
-        self._counts[organization_id] += 1
-        return True
+        has_room = self._room.fits(holder, 1)
+        if has_room:
+            self._room.add(holder, 1)
+        return has_room
 
-    def exit(self, organization_id: str) -> None:
+    def exit(self, holder: Holder) -> None:
         """End what `enter` began."""
-        self._counts[organization_id] -= 1
-        if not self._counts[organization_id]:
-            del self._counts[organization_id]
+        self._room.add(holder, -1)
 
 
 COUNT_SECONDS = 1.0
@@ -173,7 +171,7 @@ class Relay:
         self._cancel_scope.clear_deadline()
         finishing = asyncio.ensure_future(
             self._render_offload.finish(
-                self._holder.organization_id,
+                self._holder,
                 self._reading,
                 None if self._cancel_scope.is_detached else self._rendering,
                 rest,

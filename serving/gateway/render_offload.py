@@ -104,7 +104,7 @@ class RenderOffload:
 
     async def finish(
         self,
-        organization_id: str,
+        holder: Holder,
         reading: ResponseParser,
         rendering: Renderer | None,
         rest: Sequence[bytes],
@@ -116,7 +116,9 @@ class RenderOffload:
         """
         begun = RenderJob(reading, rendering)
         try:
-            async with self.pool.process(organization_id) as process:
+            async with self.pool.process(
+                holder.organization_id, is_paying=holder.is_paying
+            ) as process:
                 return await _ask(process, begun, rest)
         except (OffloadBusy, OffloadTimeout, WorkerDied):
             self.unfinished += 1

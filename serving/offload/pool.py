@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
+from serving.contract.slot_shares import NEVER_PAID
 from serving.offload.process import WorkerDied, WorkerProcess
 
 log = structlog.get_logger(__name__)
@@ -33,6 +34,9 @@ class TenantSemaphore:
 
     `waiting_max` jobs of all may be here, and as many more that are the only ones of theirs: many
     jobs of some keep out nobody's first.
+
+    All organizations that never paid compete as one, with one job at a time, for which they take
+    turns in the same way. They have as many jobs here as one may, and each of them half as many.
     """
 
     def __init__(
@@ -48,10 +52,34 @@ class TenantSemaphore:
         self._competing: dict[str, asyncio.Future[None]] = {}
         self._took: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """Seconds that an organization's jobs took, and when that was."""
+        self._never_paid: TenantSemaphore | None = None
+        """The turns of organizations that never paid, made for the first of them."""
 
     @asynccontextmanager
-    async def permit(self, organization_id: str) -> AsyncIterator[None]:
+    async def permit(self, organization_id: str, *, is_paying: bool = True) -> AsyncIterator[None]:
         """Wait for a turn and keep it. Raises OffloadBusy."""
+        if is_paying:
+            async with self._permit(organization_id):
+                yield
+            return
+        if self._never_paid is None:
+            self._never_paid = self._turns_of_never_paid()
+        async with self._never_paid._permit(organization_id), self._permit(NEVER_PAID):
+            yield
+
+    def _turns_of_never_paid(self) -> "TenantSemaphore":
+        turns = TenantSemaphore(
+            1,
+            waiting_max=self._waiting_of_one_max,
+            waiting_of_one_max=max(1, self._waiting_of_one_max // 2),
+            wait_seconds_max=self._wait_seconds_max,
+        )
+        turns.clock = self.clock
+        return turns
+
+    @asynccontextmanager
+    async def _permit(self, organization_id: str) -> AsyncIterator[None]:
+        """Wait for the turn of one among all that compete. Raises OffloadBusy."""
         own = self._counts[organization_id]
         if own >= self._waiting_of_one_max:
             raise OffloadBusy(is_own=True)
@@ -151,10 +179,12 @@ class OffloadPool:
         self._is_closed = False
 
     @asynccontextmanager
-    async def process(self, organization_id: str) -> AsyncIterator[WorkerProcess]:
+    async def process(
+        self, organization_id: str, *, is_paying: bool = True
+    ) -> AsyncIterator[WorkerProcess]:
         """Wait for a turn and have a process. Raises OffloadBusy, OffloadTimeout, and WorkerDied
         where it is asked."""
-        async with self._turns.permit(organization_id):
+        async with self._turns.permit(organization_id, is_paying=is_paying):
             process = await self._take()
             try:
                 async with asyncio.timeout(self._seconds_max):

@@ -31,11 +31,13 @@ class Holder(Protocol):
 
 
 class SharedCapacity:
-    """Of so many bytes, or tokens, in all."""
+    """Of so many bytes, tokens or requests in all. An organization may hold `share` for each that
+    is left: by default its weight."""
 
-    def __init__(self, size_max: int) -> None:
+    def __init__(self, size_max: int, share: int | None = None) -> None:
         self.held = 0
         self.size_max = size_max
+        self._share = share
         self._never_paid = 0
         """Of what is held: by all organizations together that never paid."""
         self._of: dict[str, int] = {}
@@ -48,8 +50,12 @@ class SharedCapacity:
             return False
         own = self._of.get(holder.organization_id, 0) + size
         if holder.is_paying:
-            return own <= max(1, holder.weight) * left
-        return own <= left - self._never_paid
+            return own <= (self._share or max(1, holder.weight)) * left
+        return own <= (self._share or 1) * left - self._never_paid
+
+    def holds(self, holder: Holder) -> bool:
+        """Tell whether somebody's organization holds anything."""
+        return holder.organization_id in self._of
 
     def add(self, holder: Holder, size: int) -> None:
         """Hold more, or less."""

@@ -120,6 +120,8 @@ class Pool(ReplicaSet):
         of the weight counts here, which part of these slots tiers keep, and what tiers are
         guaranteed of all gateways' slots."""
         self.update_shares()
+        if any(replica.in_flight > replica.share for replica in self.ready):
+            self.queue.end_unwanted()  # Others wait for these slots, at another gateway.
         self.queue.set_weight_shares(parts)
         self.queue.set_shares(guarantees or DEFAULT_GUARANTEES, tiers or {})
         self.dispatch()
@@ -446,15 +448,16 @@ async def wait_before(
     waiter = first.queue.join(request, excluded, [pool.queue for pool in others])
     first.load_shedder.add(request)
     try:
-        _dispatch(pools)
+        for pool in pools:
+            pool.dispatch()
         if len(first.queue) == 1:
             first.on_demand()
         grant = await _wait_for_slot(waiter, pools)
     finally:
         first.load_shedder.remove(request)
-    pool = _pool_of(grant, pools)
-    pool.load_shedder.add(request)
-    return pool, grant
+    given = _pool_of(grant, pools)
+    given.load_shedder.add(request)
+    return given, grant
 
 
 async def _wait_for_slot(waiter: Waiter, pools: Collection[Pool]) -> SlotGrant:
@@ -493,8 +496,3 @@ def _withdraw(waiter: Waiter, pools: Collection[Pool]) -> None:
 def _pool_of(grant: SlotGrant, pools: Collection[Pool]) -> Pool:
     """Return the pool that gave a place."""
     return next(pool for pool in pools if pool.queue is grant.queue)
-
-
-def _dispatch(pools: Collection[Pool]) -> None:
-    for pool in pools:
-        pool.dispatch()

@@ -176,6 +176,8 @@ class FairQueue:
         self.token_bytes = 4.0
         """Of a prompt as JSON, on average of late."""
         self._by_urgency = tuple(self.tier_queues.values())
+        self._unwanted: dict[ServiceCharge, Callable[[], None]] = {}
+        """Requests that run though their clients left, and what ends them."""
         self._clock = clock
 
     def __len__(self) -> int:
@@ -225,6 +227,7 @@ class FairQueue:
         for queue in queues:
             queue._pace.record_arrival(request.tier, request.sequences)
             queue.tier_queues[request.tier].join(waiter, queue.passed.get(request.tier, ()))
+            queue.end_unwanted()
         return waiter
 
     def shed(self, request: SlotRequest) -> PoolOverloaded:
@@ -299,8 +302,25 @@ class FairQueue:
         """Charge nothing for one: its organization has nothing of it."""
         self.tier_queues[service.request.tier].settle(service, NO_TOKENS)
 
+    def set_unwanted(self, service: ServiceCharge, end: Callable[[], None]) -> None:
+        """The client of a request that runs has left: `end` is called as soon as somebody waits
+        here, which may be now. It frees the slots a moment later."""
+        if service.is_settled or service.vacated_at is not None:
+            return  # It has no slots any more.
+        if self.is_waited:
+            end()
+        else:
+            self._unwanted[service] = end
+
+    def end_unwanted(self) -> None:
+        """End the requests whose clients left: their slots are wanted."""
+        unwanted, self._unwanted = self._unwanted, {}
+        for end in unwanted.values():
+            end()
+
     def end(self, service: ServiceCharge) -> None:
         """One is served no more."""
+        self._unwanted.pop(service, None)
         tier = service.request.tier
         self.tier_queues[tier].end(service)
         self._turns.record(tier, self.tier_queues[tier].running, self._clock())

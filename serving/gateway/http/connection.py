@@ -23,25 +23,16 @@ from serving.contract.proxy_protocol import (
     begins_with_proxy_header,
     read_proxy_header,
 )
-from serving.gateway.errors import ApiError, BadRequest, Headers, HeadersTooLarge
+from serving.gateway.errors import ApiError, BadRequest, HeadersTooLarge
 from serving.gateway.http.connection_limits import ConnectionLimits, place_of
-from serving.gateway.http.request import HEADER_COUNT_MAX
+from serving.gateway.http.request import FRAMING, HEADER_COUNT_MAX, announces_body
 from serving.gateway.http.response import STATUS_LINES, Exchange, unsent_bytes
 
 log = structlog.get_logger(__name__)
 
 
-FRAMING = (b"content-length", b"transfer-encoding")
 RenderError = Callable[[ApiError], tuple[int, bytes]]
 """What is told of a request that is none: the status and the body."""
-
-
-def announces_body(headers: Headers) -> bool:
-    """Tell whether a body follows the headers; one of length 0 is none."""
-    return any(
-        name == b"transfer-encoding" or (name == b"content-length" and value.strip(b" \t0"))
-        for name, value in headers
-    )
 
 
 def _parser(callbacks: object) -> httptools.HttpRequestParser:
@@ -358,7 +349,7 @@ class HttpConnection(asyncio.Protocol):
         self._piece_body_bytes += len(body)
         if self._is_deaf or self.exchange is None:
             return
-        if self.exchange.is_complete:
+        if self.exchange.is_complete or self.exchange.is_released:
             self._drop(body)
             return
         self.exchange.feed(body)
@@ -389,6 +380,7 @@ class HttpConnection(asyncio.Protocol):
         ever."""
         if self.exchange is not None and not self.exchange.keep_alive:
             if self.exchange.has_whole_body:
+                self.release()
                 self.transport.close()
             else:
                 self._part()
@@ -447,6 +439,11 @@ class HttpConnection(asyncio.Protocol):
     def _close_unasked(self) -> None:
         if self.exchange is None:
             self.transport.close()
+
+    def release(self) -> None:
+        """Be one of those that are closed to make room, as if nothing were asked."""
+        if not self.transport.is_closing():
+            self._lines.note_idle(self, self._address)
 
     def close_now(self) -> None:
         """Make room for another."""

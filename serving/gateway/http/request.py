@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from serving.contract.client_address import Address, Network, forwarded_address
 from serving.gateway.errors import (
     BadRequest,
+    Headers,
     HeadersTooLarge,
     PayloadTooLarge,
     ServiceUnavailable,
@@ -21,22 +22,20 @@ BODIES_BYTES_MAX = 512 * 1024 * 1024
 """Of all requests under way."""
 LABEL_CHARACTERS_MAX = 128
 DIGITS_MAX = 18
+FRAMING = (b"content-length", b"transfer-encoding")
 
 
-class BodyMemory:
-    """How many bytes of requests are held, and of answers that are given again, so that large ones
-    leave room for others."""
-
-    def __init__(self, bytes_max: int = BODIES_BYTES_MAX) -> None:
-        self.room = SharedCapacity(bytes_max)
-
-    def hold(self, holder: Holder) -> "BodyReservation":
-        """Return what counts one request's body."""
-        return BodyReservation(self.room, holder)
+def announces_body(headers: Headers) -> bool:
+    """Tell whether a body follows the headers; one of length 0 is none."""
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value.strip(b" \t0"))
+        for name, value in headers
+    )
 
 
 class BodyReservation:
-    """The bytes of one body."""
+    """The bytes of one body, and of an answer that is given again, within the memory for all such
+    bytes."""
 
     __slots__ = ("_holder", "_room", "_size")
 
@@ -133,12 +132,12 @@ class HttpRequest:
         self._check_media()
         self._held = held
         length = self.header(b"content-length")
-        if length.isdecimal():
-            if len(length) > DIGITS_MAX or int(length) > bytes_max:
-                raise PayloadTooLarge(bytes_max)
-            held.check(int(length))
+        if length.isdecimal() and (len(length) > DIGITS_MAX or int(length) > bytes_max):
+            raise PayloadTooLarge(bytes_max)
         if self._exchange.has_whole_body:
             return await self._rest_of_body(await self._exchange.read(), bytes_max, held)
+        if length.isdecimal():
+            held.check(int(length))
         try:
             async with asyncio.timeout(BODY_SECONDS_MAX):
                 async with asyncio.timeout(first_seconds):
@@ -153,6 +152,11 @@ class HttpRequest:
         if self._held is None:
             raise RuntimeError("only what answers a body is held")
         self._held.add(size)
+
+    def release_connection(self) -> None:
+        """Let the connection be closed to make room for another, before the client has taken the
+        answer, and drop what comes of the body: the request has no valid key, or is refused."""
+        self._exchange.release_connection()
 
     def close(self) -> None:
         """Forget what the client sent."""

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from serving.gateway.errors import JSON, ApiError, Headers
 from serving.gateway.http.write_buffer import (
+    ANONYMOUS,
     PIECE_BYTES,
     ClientTooSlow,
     ResponseWriter,
@@ -24,6 +25,7 @@ from serving.gateway.http.write_buffer import (
     WriteMemory,
     seconds_to_take,
 )
+from serving.pool.overload import Holder
 
 PHRASES = {status.value: status.phrase for status in HTTPStatus}
 STATUS_LINES = {
@@ -70,6 +72,7 @@ class ClientConnection(Protocol):
 
     def resume_reading(self) -> None: ...
     async def drain(self) -> None: ...
+    def release(self) -> None: ...
     def end_exchange(self) -> None: ...
 
 
@@ -102,6 +105,9 @@ class Exchange:
         self.has_started = False
         self.is_complete = False
         self.is_disconnected = False
+        self.is_released = False
+        """Whether the connection may be closed to make room, and what comes of the body is dropped.
+        """
         self._is_old = is_old
         self._awaits_continue = awaits_continue
         self._parts: list[bytes] = []
@@ -140,6 +146,13 @@ class Exchange:
             raise ClientDisconnected
         parts, self._parts, self.unread_bytes = self._parts, [], 0
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def release_connection(self) -> None:
+        """Let the connection be closed to make room for another, and keep nothing of the body."""
+        self.is_released = True
+        self._parts, self.unread_bytes = [], 0
+        if not self.is_disconnected:
+            self.connection.release()
 
     @property
     def is_blocked(self) -> bool:
@@ -254,6 +267,8 @@ class HttpResponse:
     ) -> None:
         self.request_id = request_id
         self.started_at = time.perf_counter()
+        self.holder: Holder = ANONYMOUS
+        """Whose memory it is that an answer takes which the client is slow to read."""
         self.status: int | None = None
         self.headers: Headers = ()
         """Of the answer that has started, besides our own."""
@@ -362,7 +377,7 @@ class HttpResponse:
 
     def _own_buffer(self) -> WriteBuffer:
         if self._buffer is None:
-            self._buffer = WriteBuffer(self._exchange, self._memory)
+            self._buffer = WriteBuffer(self._exchange, self._memory, self.holder)
         return self._buffer
 
 

@@ -1,17 +1,24 @@
 """What goes out to one client, so that a slow one holds up nobody, not even its own engine.
 
 As long as the client reads, bytes go straight to it. When it does not, they gather here, and the
-engine is read on: what it makes is counted. Too many of them, in one stream or in all, or none
-taken for half a minute, and the client is cut off.
+engine is read on: what it makes is counted. Too many of them in one stream, or none taken for half
+a minute, and the client is cut off.
+
+Streams have half of the memory for all such bytes. An organization may take as much of it as it
+leaves to others, times its weight. Where it needs more, the gateway cuts off those of its own
+streams that keep most.
 
 An answer that was made whole counts as well until its last piece is written. Where all together are
 too much it is not the newcomer that goes, but who takes most slowly.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+from serving.pool.overload import Holder, SharedCapacity
 
 PENDING_BYTES_MAX = 1024 * 1024
 ALL_PENDING_BYTES_MAX = 256 * 1024 * 1024
@@ -74,27 +81,69 @@ class BodyTransfer:
             self._until.reschedule(now)
 
 
+class Anonymous(NamedTuple):
+    """The holder of answers to requests without a known key: one organization that never paid."""
+
+    organization_id: str = ""
+    weight: int = 1
+    is_paying: bool = False
+
+
+ANONYMOUS = Anonymous()
+
+
 class WriteMemory:
     """How many bytes wait for slow clients, in the whole process: of streams, and of answers that
     were made whole."""
 
     def __init__(self, bytes_max: int | None = None) -> None:
         self.bytes_max = ALL_PENDING_BYTES_MAX if bytes_max is None else bytes_max
-        self.total_bytes = 0
         self._poured_bytes = 0
         self._pours: dict[BodyTransfer, None] = {}
+        self._room = SharedCapacity(self.bytes_max // 2)
+        self._streams: defaultdict[str, dict[WriteBuffer, None]] = defaultdict(dict)
+        """Those of each organization that keep something."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Of both kinds."""
+        return self._room.held + self._poured_bytes
 
     @property
     def is_full(self) -> bool:
         """Whether too much waits in all."""
         return self.total_bytes > self.bytes_max
 
+    def keep(self, stream: "WriteBuffer", size: int) -> None:
+        """Count bytes that a stream keeps. If its organization has no room for them, cut off those
+        of its streams that keep most. Raises ClientTooSlow if this one keeps most."""
+        holder = stream.holder
+        own = self._streams[holder.organization_id]
+        own[stream] = None
+        while not self._room.fits(holder, size):
+            largest = max(own, key=lambda one: one.kept_bytes)
+            if largest is stream:
+                raise ClientTooSlow
+            largest.cut()
+        self._room.add(holder, size)
+        if self.is_full:
+            self.make_room()
+
+    def forget(self, stream: "WriteBuffer", size: int) -> None:
+        """Count so many bytes less of a stream, which is no longer known once it keeps none."""
+        name = stream.holder.organization_id
+        self._room.add(stream.holder, -size)
+        if not stream.kept_bytes:
+            self._streams[name].pop(stream, None)
+            if not self._streams[name]:
+                del self._streams[name]
+
     @contextmanager
     def pouring(self, size: int, until: asyncio.Timeout) -> Iterator[BodyTransfer]:
         """Count an answer meanwhile; where it makes too much, somebody's time ends at once."""
         pour = BodyTransfer(size, until)
         self._pours[pour] = None
-        self._count(size)
+        self._poured_bytes += size
         self.make_room()
         try:
             yield pour
@@ -113,34 +162,38 @@ class WriteMemory:
     def _leave(self, pour: BodyTransfer) -> None:
         if pour in self._pours:
             del self._pours[pour]
-            self._count(-pour.size)
-
-    def _count(self, size: int) -> None:
-        self.total_bytes += size
-        self._poured_bytes += size
+            self._poured_bytes -= pour.size
 
 
 class WriteBuffer:
-    """One reply's body."""
+    """The body of one answer to `holder`."""
 
-    def __init__(self, line: ResponseLine, pending: WriteMemory) -> None:
+    def __init__(
+        self, line: ResponseLine, pending: WriteMemory, holder: Holder = ANONYMOUS
+    ) -> None:
+        self.holder = holder
         self._line = line
         self._pending = pending
         self._kept = bytearray()
         self._pump: asyncio.Task[None] | None = None
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much is kept for later."""
+        return len(self._kept)
 
     def put(self, data: bytes) -> None:
         """Send, or keep for later. Raises ClientTooSlow."""
         if self._pump is None and not self._line.is_blocked:
             self._line.write(data)
             return
-        self._keep(data)
-        if self._pump is None:
-            self._pump = asyncio.get_running_loop().create_task(self._drain())
-        elif self._pump.done():
+        if self._pump is not None and self._pump.done():
             if not self._pump.cancelled():
                 self._pump.result()
             raise ClientTooSlow
+        self._keep(data)
+        if self._pump is None:
+            self._pump = asyncio.get_running_loop().create_task(self._drain())
 
     async def pour(self, data: bytes) -> bytes:
         """Send a long end as fast as it is taken, and return its last piece, which is left to do;
@@ -185,19 +238,16 @@ class WriteBuffer:
         self._forget()
 
     def _keep(self, data: bytes) -> None:
-        self._kept += data
-        self._pending.total_bytes += len(data)
-        if self._pending.is_full:
-            self._pending.make_room()
-        # Where all together keep too much, those go who keep more than a piece.
-        if len(self._kept) > (PIECE_BYTES if self._pending.is_full else PENDING_BYTES_MAX):
+        if len(self._kept) + len(data) > PENDING_BYTES_MAX:
             raise ClientTooSlow
+        self._pending.keep(self, len(data))
+        self._kept += data
 
     async def _drain(self) -> None:
         while self._kept:
             data = bytes(self._kept[:PIECE_BYTES])
             del self._kept[:PIECE_BYTES]
-            self._pending.total_bytes -= len(data)
+            self._pending.forget(self, len(data))
             await self._wait()
             self._line.write(data)
         self._pump = None
@@ -214,5 +264,6 @@ class WriteBuffer:
                 raise ClientTooSlow
 
     def _forget(self) -> None:
-        self._pending.total_bytes -= len(self._kept)
+        size = len(self._kept)
         self._kept.clear()
+        self._pending.forget(self, size)

@@ -1,5 +1,7 @@
 """Who leaves before an engine has said what it took pays for it all the same."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -7,9 +9,16 @@ from typing import Any
 
 import pytest
 
+from serving.contract.slot_shares import NEVER_PAID
 from serving.engine.simulated.settings import Fault
 from serving.engine.simulated.tokens import count_of, prompt_of_text
-from serving.gateway import attempt, relay
+from serving.gateway import attempt, count_tokens
+from serving.gateway.count_tokens import PromptCounts
+from serving.gateway.dialects.routes import GENERATING
+from serving.gateway.relay import DisconnectDrain
+from serving.pool.overload import SharedCapacity
+from serving.pool.slot_request import SlotRequest
+from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.raw_http import RawClient, request
 from tests.fixtures.waiting import eventually
@@ -155,7 +164,7 @@ async def test_where_nobody_counts_that_is_counted(
 async def test_no_organization_keeps_more_than_its_share_of_abandoned_work(
     slow_start: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "LINGERING_MAX", 1)
+    monkeypatch.setattr(slow_start.gateway.disconnect_drain, "_room", SharedCapacity(2))
     async with leaving(slow_start, {}), leaving(slow_start, {}), leaving(slow_start, {}):
         await at_work(slow_start, 3)
     await eventually(lambda: len(slow_start.events) == 3)
@@ -164,6 +173,89 @@ async def test_no_organization_keeps_more_than_its_share_of_abandoned_work(
     assert all(event.charges for event in slow_start.events)
     assert unmetered(slow_start) == 0
     await must_be_idle(slow_start)
+
+
+def test_all_that_never_paid_keep_as_much_of_it_as_one_and_leave_a_part_to_each_other() -> None:
+    drain = DisconnectDrain()
+    kept = sum(drain.enter(SlotRequest(f"new_{n % 50}", is_paying=False)) for n in range(500))
+    assert kept == 32
+    drain = DisconnectDrain()
+    assert sum(drain.enter(SlotRequest("new_1", is_paying=False)) for _ in range(500)) == 21
+    assert drain.enter(SlotRequest("new_2", is_paying=False))
+    assert sum(drain.enter(SlotRequest("neighbour")) for _ in range(500)) == 21
+
+
+@pytest.mark.parametrize("comes", ["before", "after"])
+async def test_a_neighbour_has_the_slot_of_a_request_whose_client_left(
+    tmp_path: Path, comes: str
+) -> None:
+    """The engine never says a word to who leaves, and a request may go on for a minute."""
+    async with running_stack(tmp_path, models=("var_demo",)) as stack:
+        neighbour, url = catalog.tenant("b"), f"http://127.0.0.1:{stack.engines[0].port}"
+        stack.control.fleet.publish("replica", "rep_1", catalog.replica(url, slots=2))
+        catalog.publish(stack.control, neighbour)
+        known = stack.gateway.directory.authenticator
+        await eventually(lambda: known.find(neighbour.key.digest))
+        pool, script = stack.gateway.directory.pools["dep_var_demo"], stack.engines[0].script
+        [replica] = pool.replicas.values()
+        await eventually(lambda: replica.share == 2)
+        script.add(Fault("hang", times=2))
+        wire = request(CHAT, neighbour.secret, ASK | {"max_tokens": 2})
+        async with RawClient(stack.url) as client:
+            async with leaving(stack, {}), leaving(stack, {"stream": True}):
+                await eventually(lambda: not script._coming)
+                assert replica.in_flight == 2
+                if comes == "before":
+                    await client.send(wire)
+                    await eventually(lambda: len(pool.queue) == 1)
+            if comes == "after":
+                await eventually(lambda: stack.gateway.disconnect_drain.total == 2)
+                await client.send(wire)
+            assert b"200 OK" in await client.read(seconds=30.0)
+        events = await stack.booked()
+        left = [one for one in events if one.key_id == stack.tenant.key.key_id]
+        # Its tokenizer counts what the engine did not say.
+        assert {(one.outcome, one.input_tokens > 0) for one in left} == {("client_cancelled", True)}
+        assert len(left) == 2
+        await must_be_idle(stack)
+
+
+async def test_prompts_are_counted_two_at_a_time_of_each_organization(
+    slow_start: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way, most, may_end = 0, 0, asyncio.Event()
+
+    async def ask(*_: object) -> int:
+        nonlocal under_way, most
+        under_way, most = under_way + 1, max(most, under_way + 1)
+        await may_end.wait()
+        under_way -= 1
+        return 7
+
+    monkeypatch.setattr(count_tokens, "_ask", ask)
+    monkeypatch.setattr(count_tokens, "COUNTS_WAITING_MAX", 5)
+    counts = PromptCounts(slow_start.gateway.client)
+    dialect, body = GENERATING[CHAT], json.dumps(ASK).encode()
+    inference = dialect.inference(dialect.decode(body), body_bytes=len(body), model=catalog.model())
+
+    def count(tenant_id: str) -> "asyncio.Task[int | None]":
+        of = counts.count(
+            *(tenant_id, catalog.replica(slow_start.url), inference.engine_request),
+            served_name="var_demo",
+            request_id="req_1",
+            connect_seconds=1.0,
+        )
+        return asyncio.create_task(of)
+
+    flood = [count(NEVER_PAID) for _ in range(6)]
+    await eventually(lambda: under_way == 2)
+    assert await flood[-1] is None
+    neighbour = count("org_b")
+    await eventually(lambda: under_way == 3)
+    may_end.set()
+    assert await neighbour == 7
+    assert await asyncio.gather(*flood) == [7] * 5 + [None]
+    assert (most, counts._turns) == (3, {})
 
 
 async def test_an_engine_that_fails_abandoned_work_is_not_asked_again(slow_start: Stack) -> None:

@@ -461,7 +461,7 @@ async def test_an_answer_that_seals_too_long_is_not_kept(
 
 
 async def test_an_answer_given_again_needs_room_of_its_own_organization(keyed: Stack) -> None:
-    room = keyed.gateway.app.inference.body_memory.room
+    room = keyed.gateway.app.inference.body_memory
     extra = {"max_tokens": 200, "ignore_eos": True}
     first = await ask(keyed, **extra)
     room.add(SlotRequest("org_a"), room.size_max // 2 - len(first.body))

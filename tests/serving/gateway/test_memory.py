@@ -61,7 +61,7 @@ async def test_a_gateway_holds_what_its_limit_allows(
     async with running_stack(tmp_path) as stack:
         app = stack.gateway.app
         held = (
-            app.inference.body_memory.room.size_max,
+            app.inference.body_memory.size_max,
             app.write_memory.bytes_max,
             app.inference.idempotency._recordings.size_max,
         )

@@ -23,6 +23,7 @@ from serving.gateway.errors import (
     TooManyQueuedRequests,
 )
 from serving.gateway.parse_offload import HERE_BYTES_MAX, ParseOffload, body_bytes_max
+from serving.pool.slot_request import SlotRequest
 from tests.fixtures.catalog import embedder, model
 from tests.fixtures.loop_meter import KEPT, metered_loop
 
@@ -85,7 +86,7 @@ BODIES: dict[str, tuple[Dialect, bytes]] = {
 
 async def outcome(of: ParseOffload, dialect: Dialect, data: bytes) -> Any:
     try:
-        job = await of.parse(dialect, pieces(data), "org_a", find)
+        job = await of.parse(dialect, pieces(data), SlotRequest("org_a"), find)
     except ApiError as error:
         return type(error), error.message, error.code, error.param
     return comparable(job)
@@ -113,10 +114,10 @@ async def test_a_job_is_the_same_wherever_it_was_made(
 
 
 async def test_small_bodies_start_no_process(offload: ParseOffload) -> None:
-    await offload.parse(CHAT, [chat()], "org_a", find)
-    await offload.parse(CHAT, [chat(tools=[TOOL])], "org_a", find)
+    await offload.parse(CHAT, [chat()], SlotRequest("org_a"), find)
+    await offload.parse(CHAT, [chat(tools=[TOOL])], SlotRequest("org_a"), find)
     long = chat(messages=said("a" * (HERE_BYTES_MAX - 100)))
-    await offload.parse(CHAT, pieces(long), "org_a", find)
+    await offload.parse(CHAT, pieces(long), SlotRequest("org_a"), find)
     assert offload.pool._idle == []
 
 
@@ -125,10 +126,10 @@ async def test_fifteen_megabytes_never_hold_the_loop_for_long(
 ) -> None:
     """Copied at once they took 60 ms; a quarter of that would already fail."""
     data = pieces(chat(messages=said("a " * 7_500_000)), 65_536)
-    await offload.parse(CHAT, [chat(messages=said(LARGE))], "org_a", find)
+    await offload.parse(CHAT, [chat(messages=said(LARGE))], SlotRequest("org_a"), find)
     with metered_loop(but_this_task=False) as longest:
         for _ in range(KEPT):
-            job = await offload.parse(CHAT, data, "org_a", find)
+            job = await offload.parse(CHAT, data, SlotRequest("org_a"), find)
             assert sum(map(len, job.engine_request.fields)) > 15_000_000
     assert longest.repeated_seconds < 0.015, longest
 
@@ -144,7 +145,7 @@ async def test_a_body_too_large_for_its_model_is_refused(offload: ParseOffload) 
 
     data = pieces(chat(messages=said("a" * 1_100_000)))
     with pytest.raises(PayloadTooLarge):
-        await offload.parse(CHAT, data, "org_a", find_small)
+        await offload.parse(CHAT, data, SlotRequest("org_a"), find_small)
 
 
 async def test_what_takes_too_long_is_refused_and_the_next_is_served(
@@ -152,15 +153,17 @@ async def test_what_takes_too_long_is_refused_and_the_next_is_served(
 ) -> None:
     monkeypatch.setattr(offload.pool, "_seconds_max", 0.001)
     with pytest.raises(BadRequest) as caught:
-        await offload.parse(CHAT, pieces(chat(messages=said(LARGE * 50))), "org_a", find)
+        await offload.parse(
+            CHAT, pieces(chat(messages=said(LARGE * 50))), SlotRequest("org_a"), find
+        )
     assert caught.value.code == "request_too_complex"
     monkeypatch.setattr(offload.pool, "_seconds_max", 60.0)
-    await offload.parse(CHAT, pieces(chat(messages=said(LARGE))), "org_b", find)
+    await offload.parse(CHAT, pieces(chat(messages=said(LARGE))), SlotRequest("org_b"), find)
 
 
 async def test_many_large_bodies_of_one_at_once_are_read(offload: ParseOffload) -> None:
     data = pieces(chat(messages=said(LARGE)))
-    asked = (offload.parse(CHAT, data, "org_a", find) for _ in range(60))
+    asked = (offload.parse(CHAT, data, SlotRequest("org_a"), find) for _ in range(60))
     assert len(await asyncio.gather(*asked)) == 60
     assert (offload.rejected, offload.rejected_own) == (0, 0)
 
@@ -174,7 +177,19 @@ async def test_who_fills_the_line_is_told_so_and_others_that_we_are_busy(
     async with turns.permit("org_a"):
         monkeypatch.setattr(turns, "_waiting_max", 0)
         with pytest.raises(TooManyQueuedRequests, match="your organization's large requests"):
-            await offload.parse(CHAT, data, "org_a", find)
+            await offload.parse(CHAT, data, SlotRequest("org_a"), find)
         with pytest.raises(ServiceUnavailable):
-            await offload.parse(CHAT, data, "org_b", find)
+            await offload.parse(CHAT, data, SlotRequest("org_b"), find)
     assert (offload.rejected, offload.rejected_own) == (1, 1)
+
+
+async def test_all_that_never_paid_have_one_process_and_leave_the_other(
+    offload: ParseOffload,
+) -> None:
+    data = pieces(chat(messages=said(LARGE)))
+    async with offload.pool._turns.permit("new_1", is_paying=False):
+        newcomer = SlotRequest("new_2", is_paying=False)
+        waiting = asyncio.create_task(offload.parse(CHAT, data, newcomer, find))
+        await offload.parse(CHAT, data, SlotRequest("org_a"), find)
+        assert not waiting.done()
+    await waiting

@@ -145,15 +145,23 @@ HERE = 2**30
 BESIDE = 32 * 1024
 
 
+PAYING = SlotRequest("org_a")
+
+
 async def relayed(
-    offload: RenderOffload, said: bytes, encoding: str = "float", *, here: int = BESIDE
+    offload: RenderOffload,
+    said: bytes,
+    encoding: str = "float",
+    *,
+    here: int = BESIDE,
+    holder: SlotRequest = PAYING,
 ) -> Relay:
     interrupts = CancelScope(60.0)
     relay = Relay(
         *vectors_of(INPUTS, encoding),
         cast(HttpResponse, None),
         interrupts,
-        holder=SlotRequest("org_a"),
+        holder=holder,
         render_offload=offload,
         inline_bytes_max=here,
         gap_seconds=60.0,
@@ -178,13 +186,24 @@ async def test_a_relay_ends_alike_here_and_beside(encoding: str, offload: Render
 async def test_where_no_process_is_to_be_had_it_is_made_here(
     offload: RenderOffload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def died(organization_id: str) -> Any:
+    def died(organization_id: str, *, is_paying: bool) -> Any:
         raise WorkerDied
 
     monkeypatch.setattr(offload.pool, "process", died)
     made = await relayed(offload, LARGE)
     assert made.final_bytes == (await relayed(offload, LARGE, here=HERE)).final_bytes
     assert offload.unfinished == 1
+
+
+async def test_all_that_never_paid_have_one_process_and_leave_the_other(
+    offload: RenderOffload,
+) -> None:
+    async with offload.pool._turns.permit("new_1", is_paying=False):
+        newcomer = SlotRequest("new_2", is_paying=False)
+        waiting = asyncio.create_task(relayed(offload, LARGE, holder=newcomer))
+        await relayed(offload, LARGE)
+        assert not waiting.done()
+    await waiting
 
 
 async def test_a_long_answer_that_is_none_is_broken(offload: RenderOffload) -> None:

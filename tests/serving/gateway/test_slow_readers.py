@@ -1,14 +1,19 @@
 """A client that reads slowly, or not at all, holds up nobody and pays for what was made for it."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from serving.gateway.http import connection, write_buffer
 from serving.gateway.http.response import unsent_bytes
 from serving.gateway.http.write_buffer import ClientTooSlow, WriteBuffer, WriteMemory
+from serving.pool.overload import Holder
+from serving.pool.slot_request import SlotRequest
+from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack
 from tests.fixtures.raw_http import RawClient, request
 from tests.fixtures.waiting import eventually
@@ -86,21 +91,67 @@ async def test_what_a_blocked_client_does_not_take_gathers_and_leaves_in_order()
     assert line.sent[-1] == b"7"
 
 
-async def test_where_all_keep_too_much_who_keeps_little_is_spared(
-    monkeypatch: pytest.MonkeyPatch,
+def stalled(pending: WriteMemory, holder: Holder) -> tuple[Line, WriteBuffer]:
+    """Return the way out to a client that takes nothing."""
+    line = Line()
+    line.pause()
+    return line, WriteBuffer(line, pending, holder)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 300), st.booleans()), max_size=60))
+def test_an_organization_without_room_loses_its_own_streams_and_no_others(
+    writes: list[tuple[str, int, bool]],
 ) -> None:
-    monkeypatch.setattr(write_buffer, "ALL_PENDING_BYTES_MAX", 100)
-    pending, hoarder, neighbour = WriteMemory(), Line(), Line()
-    for line in (hoarder, neighbour):
-        line.pause()
-    first, second = WriteBuffer(hoarder, pending), WriteBuffer(neighbour, pending)
-    first.put(b"x" * write_buffer.PIECE_BYTES)
-    second.put(b"y" * 50)
-    with pytest.raises(ClientTooSlow):
-        first.put(b"x" * write_buffer.PIECE_BYTES)
-    for out in (first, second):
-        out.cut()
-    assert pending.total_bytes == 0
+    asyncio.run(write_to_stalled(writes))
+
+
+async def write_to_stalled(writes: list[tuple[str, int, bool]]) -> None:
+    pending, streams = WriteMemory(2_000), list[tuple[str, Line, WriteBuffer]]()
+    for name, size, is_new in writes:
+        of_it = [each for each in streams if each[0] == name and not each[1].is_aborted]
+        if is_new or not of_it:
+            of_it = [(name, *stalled(pending, SlotRequest(name)))]
+            streams += of_it
+        _, line, stream = of_it[0]
+        cut_before = {id(other) for _, other, _ in streams if other.is_aborted}
+        before = {id(other): out.kept_bytes for _, other, out in streams}
+        try:
+            stream.put(bytes(size))
+        except ClientTooSlow:
+            stream.cut()
+        cut = [each for each in streams if each[1].is_aborted and id(each[1]) not in cut_before]
+        assert {other for other, _, _ in cut} <= {name}
+        assert all(before[id(other)] >= before[id(line)] for _, other, _ in cut)
+        assert pending.total_bytes == sum(out.kept_bytes for _, _, out in streams) <= 1_000
+        # Each organization leaves half of what it found.
+        assert 1_000 - pending.total_bytes >= 1_000 // 8
+    for _, _, stream in streams:
+        stream.cut()
+    assert (pending.total_bytes, pending._streams) == (0, {})
+
+
+async def test_a_neighbour_keeps_as_much_beside_the_stalled_streams_of_one_as_alone() -> None:
+    """256 streams of one organization, or of fifty that never paid, want 1 MiB each."""
+    piece, pieces = bytes(write_buffer.PIECE_BYTES), 16
+    for flood in (
+        [SlotRequest("flood")] * 256,
+        [SlotRequest(f"new_{n % 50}", is_paying=False) for n in range(256)],
+    ):
+        pending = WriteMemory()
+        streams = [stalled(pending, holder) for holder in flood]
+        for _, stream in streams:
+            with suppress(ClientTooSlow):
+                for _ in range(pieces):
+                    stream.put(piece)
+        assert any(line.is_aborted for line, _ in streams)
+        line, neighbour = stalled(pending, SlotRequest("neighbour"))
+        for _ in range(pieces):
+            neighbour.put(piece)
+        assert neighbour.kept_bytes == write_buffer.PENDING_BYTES_MAX
+        assert not line.is_aborted
+        for _, stream in [*streams, (line, neighbour)]:
+            stream.cut()
+        assert pending.total_bytes == 0
 
 
 async def test_the_tail_of_an_answer_is_given_up_when_nothing_of_it_is_taken() -> None:
@@ -175,23 +226,20 @@ async def test_of_whole_answers_those_go_that_are_taken_most_slowly(
     assert pending.total_bytes == 0
 
 
-async def test_whole_answers_leave_half_of_the_room_to_streams(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_whole_answers_leave_half_of_the_room_to_streams() -> None:
     answer = bytes(4 * write_buffer.PIECE_BYTES)
-    monkeypatch.setattr(write_buffer, "ALL_PENDING_BYTES_MAX", 2 * len(answer))
-    pending, lines = WriteMemory(), [Line() for _ in range(3)]
+    pending, lines = WriteMemory(2 * len(answer)), [Line() for _ in range(3)]
     for line in lines:
         line.pause()
     poured = [asyncio.create_task(WriteBuffer(line, pending).pour(answer)) for line in lines[:2]]
     await asyncio.sleep(0.005)
-    stream = WriteBuffer(lines[2], pending)
-    stream.put(answer)
-    assert pending.total_bytes == 2 * len(answer)
+    stream = WriteBuffer(lines[2], pending, SlotRequest("b"))
+    stream.put(answer[: len(answer) // 2])
+    assert pending.total_bytes == 1.5 * len(answer)
     await eventually(poured[0].done)
     assert not poured[1].done()
     with pytest.raises(ClientTooSlow):
-        stream.put(answer[: len(answer) // 2])
+        stream.put(bytes(write_buffer.PIECE_BYTES + 1))
     assert not poured[1].done()
     stream.cut()
     lines[1].resume()
@@ -347,6 +395,29 @@ async def test_a_neighbour_is_served_meanwhile(stack: Stack) -> None:
             model="demo", messages=MESSAGES, max_tokens=2, timeout=60
         )
         assert answer.choices[0].message.content
+
+
+async def test_stalled_streams_of_another_cut_off_no_slow_client(stack: Stack) -> None:
+    neighbour, known = catalog.tenant("b"), stack.gateway.directory.authenticator
+    catalog.publish(stack.control, neighbour)
+    await eventually(lambda: known.find(neighbour.key.digest))
+    pending = stack.gateway.app.write_memory = WriteMemory(2 * write_buffer.PENDING_BYTES_MAX)
+    wire = request(CHAT, stack.tenant.secret, ASK | {"logprobs": True})
+    async with AsyncExitStack() as readers:
+        for _ in range(6):
+            client = RawClient(stack.url, receive_bytes=2_048)
+            await readers.enter_async_context(client)
+            await client.send(wire)
+        await eventually(lambda: len(stack.events) >= 3)
+        async with RawClient(stack.url, receive_bytes=2_048) as slow:
+            await slow.send(request(CHAT, neighbour.secret, ASK))
+            told = bytearray(await slow.read(16))
+            await eventually(lambda: pending._streams.get("org_b"))
+            [kept] = pending._streams["org_b"]
+            await eventually(lambda: kept.kept_bytes > write_buffer.PIECE_BYTES)
+            while not told.endswith(b"0\r\n\r\n"):
+                told += await slow.read()
+        assert b"data: [DONE]" in told
 
 
 async def test_the_connection_of_a_client_that_takes_nothing_is_closed(

@@ -13,8 +13,10 @@ def turns(places: int = 1, *, wait_seconds_max: float = 60.0) -> TenantSemaphore
     )
 
 
-async def take(of: TenantSemaphore, organization_id: str, order: list[str]) -> None:
-    async with of.permit(organization_id):
+async def take(
+    of: TenantSemaphore, organization_id: str, order: list[str], *, is_paying: bool = True
+) -> None:
+    async with of.permit(organization_id, is_paying=is_paying):
         order.append(organization_id)
         await asyncio.sleep(0.01)
 
@@ -92,3 +94,44 @@ async def test_who_had_least_of_late_goes_first() -> None:
         await asyncio.sleep(0)
     await asyncio.gather(*waiting)
     assert order == ["d", "c", "a", "b"]
+
+
+async def order_of(jobs: list[tuple[str, bool]], **bounds: int) -> list[str]:
+    """Return in which order jobs of organizations, some of which never paid, have the only place,
+    each for a second."""
+    of = TenantSemaphore(
+        1, **{"waiting_max": 500, "waiting_of_one_max": 100} | bounds, wait_seconds_max=60.0
+    )
+    now, order = [0.0], list[str]()
+    of.clock = lambda: now[0]
+
+    async def work(name: str, *, is_paying: bool) -> None:
+        async with of.permit(name, is_paying=is_paying):
+            order.append(name)
+            now[0] += 1.0
+
+    async with of.permit("before"):
+        waiting = [asyncio.create_task(work(name, is_paying=paid)) for name, paid in jobs]
+        await asyncio.sleep(0)
+    await asyncio.gather(*waiting, return_exceptions=True)
+    return order
+
+
+async def test_fifty_that_never_paid_have_the_turns_of_one() -> None:
+    flood = [(f"new_{number}", False) for number in range(50)]
+    order = await order_of([*flood, *[("neighbour", True)] * 5])
+    assert [name == "neighbour" for name in order[:10]].count(True) == 5
+    assert len(order) == 55
+
+
+async def test_of_those_that_never_paid_one_that_floods_keeps_out_no_other() -> None:
+    order = await order_of([*[("flood", False)] * 200, ("quiet", False)])
+    assert order.index("quiet") <= 1
+    assert order.count("flood") == 50
+
+
+async def test_all_that_never_paid_wait_with_as_many_jobs_as_one_may() -> None:
+    jobs = [(f"new_{number}", False) for number in range(10) for _ in range(30)]
+    order = await order_of(jobs)
+    # The first job of each comes in whatever its others fill.
+    assert len(order) <= 100 + 10

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from serving.contract.replica import ReplicaRecord
+from serving.engine.events import TokenUsage
 from serving.pool.health import FORGET_SECONDS
 from serving.pool.pool import Pool
 from serving.pool.replicas import Replica
@@ -77,6 +78,69 @@ async def test_organizations_take_turns_so_that_a_flood_starves_nobody() -> None
     done.set()
     await asyncio.gather(*flood, quiet)
     assert log.index("quiet") <= 2
+
+
+@pytest.mark.parametrize(
+    "tokens", [None, TokenUsage(100, output=1_000)], ids=["cut off", "longest"]
+)
+async def test_who_comes_when_all_slots_are_taken_has_the_first_or_second_that_ends(
+    tokens: TokenUsage | None,
+) -> None:
+    """Their holder has hundreds of requests waiting."""
+    now, log = [0.0], list[str]()
+    small, never = pool(8, clock=lambda: now[0]), asyncio.Event()
+    ended = asyncio.Queue[None]()
+
+    async def run() -> None:
+        request = SlotRequest("flood", input_tokens=100, output_tokens_max=1_000)
+        async with small.slot(request) as slot:
+            await ended.get()
+            slot.usage_known(tokens)
+
+    flood = [asyncio.create_task(run()) for _ in range(508)]
+    await settle()
+    now[0] += 60.0
+    quiet = asyncio.create_task(hold(small, "quiet", never, log))
+    await settle()
+    for _ in range(2):
+        ended.put_nowait(None)
+        await settle()
+    assert log == ["quiet"]
+    for task in (quiet, *flood):
+        task.cancel()
+    await asyncio.gather(quiet, *flood, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("seconds_max", "is_refused"), [(30.0, False), (5.0, True)])
+async def test_it_is_refused_before_only_where_they_would_end_after_its_deadline(
+    seconds_max: float, is_refused: bool
+) -> None:
+    """A slot ends every five seconds."""
+    now, log = [0.0], list[str]()
+    small, ended = pool(8, clock=lambda: now[0]), asyncio.Queue[None]()
+
+    async def run() -> None:
+        async with small.slot(SlotRequest("flood", seconds_max=1e6)):
+            await ended.get()
+
+    flood = [asyncio.create_task(run()) for _ in range(200)]
+    await settle()
+    for _ in range(40):
+        now[0] += 5.0
+        ended.put_nowait(None)
+        await settle()
+    asked = hold(small, "quiet", asyncio.Event(), log, seconds_max=seconds_max)
+    quiet = asyncio.create_task(asked)
+    await settle()
+    assert quiet.done() == is_refused
+    for _ in range(2):
+        ended.put_nowait(None)
+        await settle()
+    assert log == ([] if is_refused else ["quiet"])
+    for task in (quiet, *flood):
+        task.cancel()
+    [result, *_] = await asyncio.gather(quiet, *flood, return_exceptions=True)
+    assert isinstance(result, PoolOverloaded) == is_refused
 
 
 async def test_a_wait_ends_at_its_deadline() -> None:
@@ -304,6 +368,31 @@ async def test_whose_request_another_replica_answered_broke_nothing() -> None:
         both.health.confirm_replica_fault(both.replicas["rep_1"], poison.fingerprint)
     async with both.slot(poison):
         pass
+
+
+@pytest.mark.parametrize("wanted", ["here", "elsewhere"])
+async def test_requests_whose_clients_left_end_once_their_slots_are_wanted(wanted: str) -> None:
+    share, ended, done, log = [2], list[str](), asyncio.Event(), list[str]()
+    small = pool(2, share_of=lambda _: share[0])
+    async with small.slot(SlotRequest("a")) as slot, small.slot(SlotRequest("a")) as gone:
+        small.queue.set_unwanted(slot.service, lambda: ended.append("slot"))
+        small.set_shares({})
+        assert ended == []
+        if wanted == "here":
+            waiting = asyncio.create_task(hold(small, "b", done, log))
+            await settle()
+            assert ended == ["slot"]
+            small.queue.set_unwanted(gone.service, lambda: ended.append("at once"))
+            assert ended == ["slot", "at once"]
+        else:
+            share[0] = 1
+            small.set_shares({})
+            assert ended == ["slot"]
+    if wanted == "here":
+        done.set()
+        await waiting
+    small.queue.set_unwanted(slot.service, lambda: ended.append("too late"))
+    assert small.queue._unwanted == {}
 
 
 async def test_who_met_a_dying_replica_is_not_suspected_once_it_is_gone() -> None:
