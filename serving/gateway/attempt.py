@@ -26,7 +26,7 @@ from serving.engine.http_client import ReplicaClient, ReplicaResponse
 from serving.engine.request import EngineHttpRequest, write
 from serving.gateway.admission import Admission, deployment_of, slot_of
 from serving.gateway.cancel_scope import CancelScope
-from serving.gateway.count_tokens import count_prompt
+from serving.gateway.count_tokens import count_prompt, engine_headers
 from serving.gateway.dialects.base import InferenceRequest
 from serving.gateway.http.response import HttpResponse
 from serving.gateway.idempotency.execution import IdempotentExecution
@@ -372,10 +372,11 @@ class ReplicaAttempt:
         context, relay = self._context, self.relay
         if relay is None:
             raise RuntimeError("a relay reads the answer")
+        record = self.slot.replica.record
         async with context.client.call(
-            self.slot.replica.record.url.rstrip("/") + request.path,
+            record.url.rstrip("/") + request.path,
             request.body,
-            _engine_headers(context.response.request_id, traceparent),
+            engine_headers(record, context.response.request_id, traceparent),
             connect_seconds=connect_seconds,
         ) as answer:
             status = await answer.status()
@@ -401,15 +402,6 @@ class ReplicaAttempt:
     def _first_token(self, on_first_token: Heard) -> None:
         self.slot.token_received()
         on_first_token(self)
-
-
-def _engine_headers(request_id: str, traceparent: str | None) -> dict[str, str]:
-    """Return all that an engine hears besides the body: nothing of the client's headers."""
-    # vLLM makes its own ids from this one, so that its log lines can be found by ours.
-    headers = {"x-request-id": request_id}
-    if traceparent is not None:
-        headers["traceparent"] = traceparent
-    return headers
 
 
 async def _words(answer: ReplicaResponse) -> bytes:

@@ -39,6 +39,20 @@ COUNT_SECONDS = 5.0
 """For a replica to count what an engine left unsaid: nobody waits for it, but the money held."""
 
 
+def engine_headers(
+    replica: ReplicaRecord, request_id: str, traceparent: str | None = None
+) -> dict[str, str]:
+    """Return all that an engine and its node hear besides the body: nothing of the client's
+    headers."""
+    # vLLM makes its own ids from this one, so that its log lines can be found by ours.
+    headers = {"x-request-id": request_id}
+    if replica.token:
+        headers["authorization"] = f"Bearer {replica.token}"
+    if traceparent is not None:
+        headers["traceparent"] = traceparent
+    return headers
+
+
 async def count_prompt(
     client: ReplicaClient,
     replica: ReplicaRecord,
@@ -75,7 +89,7 @@ async def _ask(
     async with client.call(
         replica.url.rstrip("/") + request.path,
         request.body,
-        {"x-request-id": request_id},
+        engine_headers(replica, request_id),
         connect_seconds=connect_seconds,
     ) as answer:
         status = await answer.status()
