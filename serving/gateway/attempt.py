@@ -23,10 +23,10 @@ from serving.engine.errors import (
 )
 from serving.engine.events import NO_TOKENS, TokenUsage
 from serving.engine.http_client import ReplicaClient, ReplicaResponse
-from serving.engine.request import EngineHttpRequest, write
+from serving.engine.request import EngineHttpRequest, engine_headers, write
 from serving.gateway.admission import Admission, deployment_of, slot_of
 from serving.gateway.cancel_scope import CancelScope
-from serving.gateway.count_tokens import count_prompt, engine_headers
+from serving.gateway.count_tokens import count_prompt
 from serving.gateway.dialects.base import InferenceRequest
 from serving.gateway.http.response import HttpResponse
 from serving.gateway.idempotency.execution import IdempotentExecution
@@ -376,7 +376,7 @@ class ReplicaAttempt:
         async with context.client.call(
             record.url.rstrip("/") + request.path,
             request.body,
-            engine_headers(record, context.response.request_id, traceparent),
+            engine_headers(record.token, context.response.request_id, traceparent),
             connect_seconds=connect_seconds,
         ) as answer:
             status = await answer.status()

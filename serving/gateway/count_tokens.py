@@ -15,6 +15,7 @@ from serving.engine.request import (
     TOKENIZE_ANSWER_BYTES_MAX,
     EngineRequest,
     TokenizeRequest,
+    engine_headers,
     read_count,
     write_count,
     write_counts,
@@ -37,20 +38,6 @@ from serving.pool.slot_request import PoolError
 
 COUNT_SECONDS = 5.0
 """For a replica to count what an engine left unsaid: nobody waits for it, but the money held."""
-
-
-def engine_headers(
-    replica: ReplicaRecord, request_id: str, traceparent: str | None = None
-) -> dict[str, str]:
-    """Return all that an engine and its node hear besides the body: nothing of the client's
-    headers."""
-    # vLLM makes its own ids from this one, so that its log lines can be found by ours.
-    headers = {"x-request-id": request_id}
-    if replica.token:
-        headers["authorization"] = f"Bearer {replica.token}"
-    if traceparent is not None:
-        headers["traceparent"] = traceparent
-    return headers
 
 
 async def count_prompt(
@@ -89,7 +76,7 @@ async def _ask(
     async with client.call(
         replica.url.rstrip("/") + request.path,
         request.body,
-        engine_headers(replica, request_id),
+        engine_headers(replica.token, request_id),
         connect_seconds=connect_seconds,
     ) as answer:
         status = await answer.status()

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,17 @@ import aiohttp
 import msgspec
 import pytest
 
-from serving.contract.codec import encode
+from serving.contract.codec import decode, encode
+from serving.contract.credential import Role, ServiceIdentity, issue
+from serving.contract.feed import FeedPage
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
+from serving.contract.replica_token import unseal
 from serving.contract.text_guard import TextGuard
-from tests.fixtures.fleet_process import Control, FleetProcess, authorized, running_fleet
+from serving.engine.simulated.adapter import SimulatedAdapter
+from serving.fleet.engine_process import REPLICA_VARIABLE, ProcessIdentity, mark_of
+from tests.fixtures.environment import free_port
+from tests.fixtures.fleet_process import SECRET, Control, FleetProcess, authorized, running_fleet
 from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -182,6 +189,35 @@ async def test_the_stages_of_loading_are_told(tmp_path: Path) -> None:
             return any("loading weights" in one.progress for one in await process.replicas())
 
         await eventually(is_loading)
+
+
+async def test_each_gateway_reads_its_own_token_and_control_none(
+    fleet: tuple[Control, FleetProcess],
+) -> None:
+    _, process = fleet
+    [replica] = await process.ready()
+
+    async def page(role: Role, lineage: str = "", after: int = 0) -> FeedPage:
+        credential = issue(SECRET, ServiceIdentity(role, "another"))
+        asked = {"after": after, "lineage": lineage} if lineage else {"after": after}
+        headers = {"authorization": f"Bearer {credential}"}
+        url = f"{process.base}/replicas"
+        async with process.session.get(url, params=asked, headers=headers) as answer:
+            return decode(await answer.read(), FeedPage)
+
+    theirs = await page("gateway")
+    assert replica.token.encode() not in encode(theirs)
+    [sealed] = [decode(one.record, ReplicaRecord).token for one in theirs.changes]
+    credential = issue(SECRET, ServiceIdentity("gateway", "another"))
+    assert unseal(credential, replica.replica_id, sealed) == replica.token
+    for change in (await page("control")).changes:
+        assert decode(change.record, ReplicaRecord).token == ""
+    # What another credential sealed is no use: everything is told anew.
+    ours = await process.page()
+    assert ours.lineage != theirs.lineage
+    again = await page("gateway", ours.lineage, ours.version)
+    assert again.snapshot
+    assert replica.token not in process.state_file.read_text()
 
 
 async def test_the_feed_wants_the_secret_and_wakes_on_news(
@@ -432,6 +468,40 @@ async def test_an_engine_started_in_the_moment_the_fleet_died_is_adopted_too(
     [after] = await process.ready()
     assert after.replica_id == before.replica_id
     assert len(process.engines()) == 1
+
+
+async def test_an_engine_of_a_release_without_nodes_is_adopted_and_replaced_behind_one(
+    fleet: tuple[Control, FleetProcess],
+) -> None:
+    _, process = fleet
+    [first] = await process.ready()
+    await process.end(signal.SIGKILL)
+    stored = process.stored()
+    os.killpg(process.leader(first.replica_id), signal.SIGKILL)
+    port = free_port()
+    command = SimulatedAdapter().launch(DEPLOYMENT, port=port).command
+    environment = os.environ | {REPLICA_VARIABLE: first.replica_id}
+    old = await asyncio.create_subprocess_exec(
+        *command, env=environment, start_new_session=True, stdout=DEVNULL
+    )
+    [replica] = stored.replicas
+    leader = ProcessIdentity(old.pid, mark_of(old.pid) or "")
+    as_before = msgspec.structs.replace(replica, handle=None, port=port, leader=leader)
+    state = msgspec.json.decode(encode(msgspec.structs.replace(stored, replicas=(as_before,))))
+    for added in ("handle", "token_mark"):
+        del state["replicas"][0][added]
+    process.state_file.write_bytes(msgspec.json.encode(state))
+    await process.start()
+    [adopted] = await process.ready()
+    assert (adopted.replica_id, adopted.url) == (first.replica_id, f"http://127.0.0.1:{port}")
+    assert not adopted.token
+    assert len(await chat(process.session, adopted, 5)) == 7
+    old.kill()
+    await old.wait()
+    await eventually(lambda: failed(process))
+    [second] = await process.ready()
+    assert second.token
+    assert second.url != process.engine_url(second)
 
 
 async def test_a_fleet_starts_with_control_down_as_it_last_was(

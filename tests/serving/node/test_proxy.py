@@ -85,11 +85,13 @@ class Node:
 
 
 @asynccontextmanager
-async def running(told: Told | None = None, connections_max: int = 100) -> AsyncIterator[Node]:
+async def running(
+    told: Told | None = None, connections_max: int = 100, grants: tuple[RouteGrant, ...] = GRANTS
+) -> AsyncIterator[Node]:
     told = told or Told()
     loop = asyncio.get_running_loop()
     engine = await loop.create_server(lambda: Engine(told), "127.0.0.1", 0)
-    proxy = EngineProxy(engine.sockets[0].getsockname()[1], GRANTS, connections_max=connections_max)
+    proxy = EngineProxy(engine.sockets[0].getsockname()[1], grants, connections_max=connections_max)
 
     def accept() -> ProxiedConnection:
         node.accepted.append(ProxiedConnection(proxy))
