@@ -21,8 +21,8 @@ from infra.local.django import scheduler_arguments
 NEEDS_CONTROL = "Needs penstock[control] and the environment of the control plane."
 
 run = command_group(
-    "Run one service here, configured by the environment. gateway and fleet need penstock[gateway];"
-    " control, worker and scheduler need penstock[control]."
+    "Run one service here, configured by the environment. gateway, fleet and node need"
+    " penstock[gateway]; control, worker and scheduler need penstock[control]."
 )
 credentials = command_group(
     "Issue the data plane's credentials; encrypt stored secrets anew. rotate-encryption needs"
@@ -73,6 +73,12 @@ def gateway() -> None:
 def fleet() -> None:
     """Run the fleet, which starts and watches this host's engine replicas."""
     become("gateway", "serving.fleet")
+
+
+@run.command()
+def node() -> None:
+    """Run a node: one engine and the proxy before it, as standard input says. Launchers do."""
+    become("gateway", "serving.node")
 
 
 @credentials.command()

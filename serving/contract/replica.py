@@ -46,6 +46,8 @@ class ReplicaRecord(msgspec.Struct, frozen=True):
     most: None where nobody measured it. `kv_capacity_tokens` is how many tokens its engine's KV
     cache holds; None where the engine does not say, and then nothing is bounded by it.
     `weights_digest` is that of the folder it was started from, None where the fleet saw none.
+    `token` is what its node wants to be shown, sealed for the gateway that reads the feed
+    (`replica_token.py`); empty for an engine without a node, and where others read it.
     """
 
     replica_id: Id
@@ -65,4 +67,5 @@ class ReplicaRecord(msgspec.Struct, frozen=True):
     template_tokens: Tokens | None = None
     kv_capacity_tokens: Tokens | None = None
     weights_digest: Digest | None = None
+    token: str = ""
     schema: int = SCHEMA

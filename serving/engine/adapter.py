@@ -46,10 +46,11 @@ class EngineAdapter(Protocol):
     def name(self) -> str:
         """The name in a deployment's record."""
 
-    def launch(self, deployment: DeploymentRecord, *, port: int) -> LaunchSpec | None:
+    def launch(self, deployment: DeploymentRecord, *, port: int | str) -> LaunchSpec | None:
         """Return the process that serves the deployment on loopback; None if others run it.
 
-        It may write files. Raises WeightsUnreadable.
+        `port` may be a placeholder, an argument of its own, that is filled in where the process
+        starts. It may write files. Raises WeightsUnreadable.
         """
 
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
@@ -75,7 +76,7 @@ class ExternalAdapter:
 
     name = "external"
 
-    def launch(self, deployment: DeploymentRecord, *, port: int) -> LaunchSpec | None:
+    def launch(self, deployment: DeploymentRecord, *, port: int | str) -> LaunchSpec | None:
         """Return None: there is nothing to start."""
         return None
 

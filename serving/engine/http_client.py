@@ -1,7 +1,6 @@
 """Kept connections to replicas, and one call over one of them."""
 
 import asyncio
-import socket
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -13,32 +12,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from serving.engine.errors import EngineError, InvalidEngineResponse, ReplicaUnreachable
-
-KEEPALIVE_IDLE_SECONDS = 5
-KEEPALIVE_PROBE_SECONDS = 2
-KEEPALIVE_PROBES = 3
-UNACKNOWLEDGED_SECONDS = 10
-"""What was sent and not taken in."""
-
-
-class _Socket(Protocol):
-    """A socket, or what an event loop shows of one."""
-
-    def setsockopt(self, level: int, option: int, value: int, /) -> None:
-        """Set an option."""
-
-
-def bound_silence(line: _Socket) -> None:
-    """Have the kernel give a connection up that nobody acknowledges any more."""
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        (socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS),
-        (socket.TCP_KEEPINTVL, KEEPALIVE_PROBE_SECONDS),
-        (socket.TCP_KEEPCNT, KEEPALIVE_PROBES),
-        (socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_SECONDS * 1000),
-    ):
-        line.setsockopt(socket.IPPROTO_TCP, option, value)
-
+from serving.silent_peers import bound_silence
 
 HEAD_BYTES_MAX = 64 * 1024
 BUFFER_BYTES_MAX = 256 * 1024

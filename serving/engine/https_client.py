@@ -8,7 +8,7 @@ from types import TracebackType
 import aiohttp
 
 from serving.engine.errors import InvalidEngineResponse, ReplicaUnreachable
-from serving.engine.http_client import bound_silence
+from serving.silent_peers import bound_silence
 
 READ_BUFFER_BYTES = 64 * 1024
 KEEPALIVE_SECONDS = 4.0

@@ -173,10 +173,19 @@ Answer = TypeVar("Answer")
 
 
 class EngineProbe:
-    """Asks one engine at `url`; every call is bounded by `timeout_seconds`."""
+    """Asks one engine at `url`; every call is bounded by `timeout_seconds`. Its node, if there is
+    one, is shown `token`."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, *, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        *,
+        timeout_seconds: float,
+        token: str = "",
+    ) -> None:
         self.session = session
+        self.headers = {"authorization": f"Bearer {token}"} if token else {}
         self.url = url.rstrip("/")
         self.timeout = aiohttp.ClientTimeout(total=timeout_seconds)
 
@@ -276,12 +285,12 @@ class EngineProbe:
             raise EngineUnresponsive(f"a test of {path} was answered oddly: {error}") from error
 
     async def _send(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        headers = {} if body is None else {"content-type": "application/json"}
+        content = {} if body is None else {"content-type": "application/json"}
         try:
             async with self.session.request(
                 *(method, self.url + path),
                 data=body,
-                headers=headers,
+                headers=self.headers | content,
                 timeout=self.timeout,
                 allow_redirects=False,
             ) as answer:

@@ -90,6 +90,18 @@ class EngineHttpRequest(msgspec.Struct, frozen=True):
     parser: ResponseParser
 
 
+def engine_headers(token: str, request_id: str, traceparent: str | None = None) -> dict[str, str]:
+    """Return all that an engine and its node hear besides the body: nothing of a client's headers.
+    Without a node there is no token."""
+    # vLLM makes its own ids from this one, so that its log lines can be found by ours.
+    headers = {"x-request-id": request_id}
+    if token:
+        headers["authorization"] = f"Bearer {token}"
+    if traceparent is not None:
+        headers["traceparent"] = traceparent
+    return headers
+
+
 def write(
     engine_request: EngineRequest,
     *,

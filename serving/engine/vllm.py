@@ -81,7 +81,7 @@ class VllmAdapter:
     """Where copies of tokenizers are kept, whose text is guarded."""
     name: str = "vllm"
 
-    def launch(self, deployment: DeploymentRecord, *, port: int) -> LaunchSpec:
+    def launch(self, deployment: DeploymentRecord, *, port: int | str) -> LaunchSpec:
         """Return the process that serves the deployment on loopback.
 
         Ours come after the deployment's own arguments: of a flag given twice, the last counts.
@@ -149,7 +149,7 @@ class VllmAdapter:
         # Compiling takes 10-30 s more at every start and gains little on a CPU.
         return (EAGER, "--block-size", str(CPU_BLOCK_TOKENS))
 
-    def _binding(self, deployment: DeploymentRecord, port: int) -> tuple[str, ...]:
+    def _binding(self, deployment: DeploymentRecord, port: int | str) -> tuple[str, ...]:
         tools = _has_tools(deployment)
         tracing = self.otlp_endpoint is not None and can_trace()
         return (

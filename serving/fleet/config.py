@@ -3,9 +3,11 @@
 import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from secrets import token_hex
 
 from serving.contract.codec import require
 from serving.contract.credential import (
+    ROOT_BEFORE_VARIABLE,
     ROOT_VARIABLE,
     ServiceAuthenticator,
     ServiceIdentity,
@@ -15,6 +17,7 @@ from serving.contract.credential import (
 from serving.contract.environment import (
     PORT_MAX,
     Environment,
+    newest_first,
     secret,
     switch,
     text,
@@ -22,6 +25,7 @@ from serving.contract.environment import (
     whole_number,
 )
 from serving.contract.records import DEFAULT_FLEET
+from serving.contract.replica_token import ReplicaTokens
 from serving.contract.tiers import DEFAULT_GUARANTEES, Guarantees, read_guarantees
 
 TIMING_PREFIX = "PENSTOCK_FLEET_"
@@ -67,6 +71,30 @@ class FleetTimings:
             require(value > 0, TIMING_PREFIX + timing.name.upper(), value, "more than 0")
 
 
+ANY_ADDRESSES = frozenset({"0.0.0.0", "::"})  # noqa: S104  only refused where nobody is told more
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """Where nodes listen, and the `address` that gateways and the fleet reach them by.
+
+    With a certificate, a PEM file, and its key they speak TLS.
+    """
+
+    host: str = "127.0.0.1"
+    address: str = "127.0.0.1"
+    tls_certificate: str = ""
+    tls_key: str = ""
+
+    def __post_init__(self) -> None:
+        wanted = "set where PENSTOCK_NODE_HOST names no one address"
+        is_one = self.address not in ANY_ADDRESSES
+        require(is_one, "PENSTOCK_NODE_ADDRESS", self.address, wanted)
+        is_whole = bool(self.tls_certificate) == bool(self.tls_key)
+        wanted = "set together with PENSTOCK_NODE_TLS_CERT"
+        require(is_whole, "PENSTOCK_NODE_TLS_KEY", self.tls_key, wanted)
+
+
 NUMBER_MAX = 10_000
 GRAMMAR_JUDGE_BYTES = 350 * 1024**2
 
@@ -86,6 +114,9 @@ class FleetConfig:
     replica_port_base: int
     replica_count_max: int
     fleet_id: str = DEFAULT_FLEET
+    node: NodeConfig = NodeConfig()
+    tokens: ReplicaTokens = field(default_factory=lambda: ReplicaTokens([token_hex()]))
+    """What nodes want to be shown; without a root secret, for this life of the fleet alone."""
     keep_replicas: bool = True
     """Whether they outlive it, for its next life to adopt."""
     kv_cache_gib: int = 1
@@ -120,6 +151,8 @@ def read_config(environ: Environment = os.environ) -> FleetConfig:
         port=whole_number(environ, "PENSTOCK_FLEET_PORT", 8704, PORT_MAX),
         directory=Path(text(environ, "PENSTOCK_FLEET_DATA_DIR")),
         fleet_id=text(environ, "PENSTOCK_FLEET_ID", DEFAULT_FLEET),
+        tokens=ReplicaTokens(newest_first(environ, ROOT_VARIABLE, ROOT_BEFORE_VARIABLE)),
+        node=_node(environ),
         replica_port_base=whole_number(environ, "PENSTOCK_REPLICA_PORT_BASE", 8900, PORT_MAX),
         replica_count_max=whole_number(environ, "PENSTOCK_REPLICA_COUNT_MAX", 8, NUMBER_MAX),
         keep_replicas=switch(environ, "PENSTOCK_FLEET_KEEP_REPLICAS", default=True),
@@ -131,6 +164,16 @@ def read_config(environ: Environment = os.environ) -> FleetConfig:
         otlp_endpoint=(environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or "").rstrip("/") or None,
         log_format=text(environ, "PENSTOCK_LOG_FORMAT", "console"),
         timings=_timings(environ),
+    )
+
+
+def _node(environ: Environment) -> NodeConfig:
+    host = text(environ, "PENSTOCK_NODE_HOST", "127.0.0.1")
+    return NodeConfig(
+        host=host,
+        address=text(environ, "PENSTOCK_NODE_ADDRESS", host),
+        tls_certificate=environ.get("PENSTOCK_NODE_TLS_CERT", ""),
+        tls_key=environ.get("PENSTOCK_NODE_TLS_KEY", ""),
     )
 
 

@@ -1,19 +1,107 @@
-"""Starts engines on this machine: a few at once, after a pause that doubles with each failure,
-each in a session of its own."""
+"""How replicas are started: what a launcher is asked and answers, what every node is told, and how
+many engines start at once, after a pause that doubles with each failure."""
 
 import asyncio
 import os
-import socket
-import subprocess
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
-import psutil
+from serving.contract.node import NodeLaunch, RouteGrant
+from serving.engine.adapter import LaunchSpec
+from serving.engine.request import PATHS, TOKENIZE_PATH
+from serving.fleet.config import FleetConfig
 
-from serving.engine.adapter import GIB, LaunchSpec
-from serving.fleet.engine_process import REPLICA_VARIABLE, ProcessGroup, group_of
+GATEWAY_ROUTES = tuple(("POST", path) for path in (*PATHS.values(), TOKENIZE_PATH))
+"""What gateways ask of an engine."""
+FLEET_ROUTES = (
+    *GATEWAY_ROUTES,
+    ("GET", "/health"),
+    ("GET", "/metrics"),
+    ("POST", "/v1/load_lora_adapter"),
+    ("POST", "/v1/unload_lora_adapter"),
+    ("POST", "/sleep"),
+    ("POST", "/wake_up"),
+    ("GET", "/is_sleeping"),
+)
+"""What the fleet alone may ask beyond that: to probe an engine, and to change what it holds."""
+
+LaunchHandle = dict[str, Any]
+"""What a launcher finds a replica by again, stored as JSON. Only the launcher that made it reads
+it."""
+
+
+class LaunchError(Exception):
+    """There is no place for another replica now; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """One replica to start: its engine, where it logs, and the tokens that its node wants."""
+
+    replica_id: str
+    spec: LaunchSpec
+    log: Path
+    gateway_token: str
+    fleet_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchObservation:
+    """How a replica's processes do.
+
+    `url` is where its node listens, empty until the node has said so. `cpu_seconds` is what all of
+    them used of processors. `handle` is to be stored in place of the one that was observed by.
+    """
+
+    handle: LaunchHandle
+    is_alive: bool
+    is_left: bool
+    """Whether anything of it is still there, also after it died."""
+    url: str = ""
+    cpu_seconds: float = 0.0
+
+
+class Launcher(Protocol):
+    """Starts replicas somewhere. Only `start` may wait; the others return what is known."""
+
+    async def start(self, request: LaunchRequest) -> LaunchHandle:
+        """Start a node with its engine, which outlive the fleet. Raises LaunchError."""
+
+    def find(self, replica_id: str) -> LaunchHandle | None:
+        """Return the handle of a replica that was started before its handle could be stored."""
+
+    def observe(self, handle: LaunchHandle) -> LaunchObservation:
+        """Return how a replica does."""
+
+    def end(self, handle: LaunchHandle, *, at_once: bool) -> None:
+        """Ask a replica to finish and end, or kill it; repeat it until nothing is left."""
+
+
+def node_launch(
+    request: LaunchRequest, config: FleetConfig, environment: Mapping[str, str], report_file: str
+) -> NodeLaunch:
+    """Return what a node is told: `environment` is what the engine may see of its host's."""
+    return NodeLaunch(
+        replica_id=request.replica_id,
+        command=request.spec.command,
+        environment={**environment, **request.spec.environment},
+        grants=(
+            RouteGrant(request.gateway_token, GATEWAY_ROUTES),
+            RouteGrant(request.fleet_token, FLEET_ROUTES),
+        ),
+        report_file=report_file,
+        port_base=config.replica_port_base,
+        port_count=config.replica_count_max,
+        host=config.node.host,
+        address=config.node.address,
+        tls_certificate=config.node.tls_certificate,
+        tls_key=config.node.tls_key,
+    )
+
 
 CORES = 2
 """Of each engine that loads: imports keep one busy, weights and warming up the others."""
@@ -93,82 +181,3 @@ class RestartBackoff:
         if len(self._restarts) == STARTS_MAX:
             pause = max(pause, self._restarts[0] + WINDOW_SECONDS - now)
         return max(0.0, pause)
-
-
-PASSED_ON = ("PATH", "HOME", "USER", "TMPDIR", "LANG", "VIRTUAL_ENV", "PYTHONPATH", "LD_PRELOAD")
-PASSED_ON_MARKS = ("PENSTOCK_RUN_HOME", "SPT_NOENV")
-"""By these a local run finds what it left over; setproctitle would wipe the first."""
-PASSED_ON_PREFIXES = (
-    *("LC_", "LD_LIBRARY", "CUDA_", "NVIDIA_", "NCCL_", "VLLM_", "HF_", "TORCH", "OMP_", "XDG_"),
-    *("SSL_", "TRANSFORMERS_"),
-)
-"""What an engine sees of our environment: nothing that holds a secret of Penstock's."""
-
-CGROUP = Path("/sys/fs/cgroup")
-
-
-class LaunchError(Exception):
-    """The machine has no place for another replica now; the message says what is missing."""
-
-
-def start(launch: LaunchSpec, *, replica_id: str, log: Path) -> ProcessGroup:
-    """Start an engine that outlives us, logging to `log`. Raises LaunchError."""
-    free = available_bytes()
-    if launch.memory_bytes > free:
-        wanted, left = launch.memory_bytes / GIB, free / GIB
-        raise LaunchError(f"needs {wanted:.1f} GiB of memory, {left:.1f} GiB is available")
-    environment = engine_environment(os.environ) | dict(launch.environment)
-    environment[REPLICA_VARIABLE] = replica_id
-    try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as out:
-            return group_of(
-                subprocess.Popen(
-                    launch.command,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            )
-    except OSError as error:
-        raise LaunchError(f"{launch.command[0]}: {error}") from error
-
-
-def engine_environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """Return the part of our environment that an engine may see."""
-    return {
-        name: value
-        for name, value in ours.items()
-        if name in (*PASSED_ON, *PASSED_ON_MARKS) or name.startswith(PASSED_ON_PREFIXES)
-    }
-
-
-def free_port(base: int, count: int, taken: Collection[int]) -> int:
-    """Return the first port from `base` on that nobody listens on. Raises LaunchError."""
-    for port in range(base, base + count):
-        if port not in taken and _is_free(port):
-            return port
-    raise LaunchError(f"no port of {base} to {base + count - 1} is free")
-
-
-def available_bytes() -> int:
-    """Return the memory that may still be taken: the machine's, or less if a cgroup says so."""
-    machine = int(psutil.virtual_memory().available)
-    try:
-        limit = (CGROUP / "memory.max").read_text().strip()
-        used = int((CGROUP / "memory.current").read_text())
-    except OSError:
-        return machine
-    return machine if limit == "max" else min(machine, int(limit) - used)
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True

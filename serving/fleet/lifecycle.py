@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 
 import structlog
 
+from serving.contract.node import ENGINE_PORT
 from serving.contract.replica import State
 from serving.engine.chat_template import template_tokens
 from serving.engine.probe import EngineHealth, EngineProbe, EngineUnresponsive, exercises
 from serving.engine.weights import WeightsUnreadable, check_weights
-from serving.fleet import launcher
 from serving.fleet.engine_process import last_stage
 from serving.fleet.launcher import LaunchError
 from serving.fleet.replica import ManagedReplica
@@ -198,24 +198,21 @@ class ReplicaLifecycle:
         self.replica.set_state("loading", "starting")
 
     async def _launch(self) -> None:
-        """Start the engine; the intent is on disk before it, its pid as soon as the disk takes it
-        after it: until then it would be found by its environment. Raises LaunchError."""
+        """Start the engine; the intent is on disk before it, its handle as soon as the disk takes
+        it after it: until then the launcher finds it by its id. Raises LaunchError."""
         replica = self.replica
         wanted = replica.deployment
         replica.weights_digest = await asyncio.to_thread(
             check_weights, wanted.weights, wanted.weights_digest
         )
-        replica.port = self.services.choose_port()
-        replica.url = f"http://127.0.0.1:{replica.port}"
         launch = await asyncio.to_thread(
-            replica.engine.launch, replica.deployment, port=replica.port
+            replica.engine.launch, replica.deployment, port=ENGINE_PORT
         )
         if launch is not None:
             replica.text_guard = launch.text_guard
             if not await self.services.saved():
                 raise LaunchError("the disk does not take the fleet's state")
-            path = replica.log_file.path
-            replica.group = launcher.start(launch, replica_id=replica.replica_id, log=path)
+            replica.handle = await self.services.launcher.start(replica.launch_request(launch))
             self.services.save()
 
     async def _load(self) -> None:
@@ -229,7 +226,6 @@ class ReplicaLifecycle:
             lines = self.replica.log_file.new_lines()
             stage = last_stage(lines, self.replica.engine.stage) or stage
             self.replica.set_state("loading", f"{stage} ({seconds:.0f} s)")
-            self._remember_members()
             await asyncio.sleep(min(0.5, self.timings.poll_seconds))
         self.replica.load_seconds = time.monotonic() - begun
         self.replica.set_state("canary", "a first answer")
@@ -271,7 +267,6 @@ class ReplicaLifecycle:
         )
         while not await self._drains_within(self.timings.poll_seconds):
             self._raise_if_gone()
-            self._remember_members()
             self.replica.log_file.trim()
             await self._observe(pulse)
             trouble = pulse.problem(time.monotonic())
@@ -348,43 +343,32 @@ class ReplicaLifecycle:
 
     async def _stop(self) -> None:
         self.replica.is_ending = True
-        group = self.replica.group
-        if group is not None:
-            group.refresh()
-            group.terminate()
-            limit = time.monotonic() + self.timings.term_seconds
-            while time.monotonic() < limit:
-                if not group.is_alive:
-                    break
-                await asyncio.sleep(0.05)
-            await self._kill()
+        self.replica.end(at_once=False)
+        limit = time.monotonic() + self.timings.term_seconds
+        while time.monotonic() < limit:
+            if self.replica.handle is None or self._is_gone:
+                break
+            await asyncio.sleep(0.05)
+        await self._kill()
         self._end("stopped")
 
     async def _fail(self, reason: str) -> None:
         """Kill it whatever comes of saying so, which is in the same moment, so that gateways turn
         away at once; then see it gone."""
         log.error("replica_failed", replica_id=self.replica.replica_id, reason=reason)
-        group = self.replica.group
-        if group is not None:
-            group.refresh()
-            group.kill()
+        self.replica.end(at_once=True)
         self._end("failed", reason)
         await self._kill()
         self.services.save()
 
     async def _kill(self) -> None:
-        """Kill the group, orphans included, and see it gone."""
-        group = self.replica.group
-        if group is None:
-            return
-        group.refresh()
+        """Kill all its processes, orphans included, and see them gone."""
         limit = time.monotonic() + KILL_SECONDS
-        while group.survivors and time.monotonic() < limit:
-            group.kill()
+        while self.replica.is_left and time.monotonic() < limit:
+            self.replica.end(at_once=True)
             await asyncio.sleep(0.05)
-        if group.survivors:
+        if self.replica.is_left:
             log.error("replica_survives", replica_id=self.replica.replica_id)
-        group.reap()
 
     def _end(self, state: State, reason: str = "") -> None:
         self.replica.ended_at = time.monotonic()
@@ -392,24 +376,27 @@ class ReplicaLifecycle:
 
     @property
     def _is_gone(self) -> bool:
-        return self.replica.group is not None and not self.replica.group.is_alive
+        seen = self.replica.observe()
+        return seen is not None and not seen.is_alive
 
     @property
     def _cpu_seconds(self) -> float:
-        return 0.0 if self.replica.group is None else self.replica.group.cpu_seconds
+        seen = self.replica.observe()
+        return 0.0 if seen is None else seen.cpu_seconds
 
     def _raise_if_gone(self) -> None:
         if self._is_gone:
             said = self.replica.log_file.last_error()
             raise ReplicaFailed(f"the engine process ended: {said or 'no error in its log'}")
 
-    def _remember_members(self) -> None:
-        if self.replica.group is not None and self.replica.group.refresh():
-            self.services.save()
-
     def _probe(self, timeout_seconds: float | None = None) -> EngineProbe:
         seconds = timeout_seconds or self.timings.answer_seconds
-        return EngineProbe(self.services.session, self.replica.url, timeout_seconds=seconds)
+        return EngineProbe(
+            self.services.session,
+            self.replica.url,
+            timeout_seconds=seconds,
+            token=self.replica.fleet_token,
+        )
 
     async def _generate(self, tokens_max: int, timeout_seconds: float) -> None:
         """Have the work done that the deployment is for. Raises EngineUnresponsive."""

@@ -20,8 +20,9 @@ from serving.feed.mirror import FeedMirror, RecordTable
 from serving.fleet.config import FleetConfig
 from serving.fleet.engine_counters import CounterSamples
 from serving.fleet.engine_process import LogFile
-from serving.fleet.launcher import RestartBackoff, StartupLimiter, free_port, loads_at_once
+from serving.fleet.launcher import Launcher, RestartBackoff, StartupLimiter, loads_at_once
 from serving.fleet.lifecycle import ReplicaLifecycle
+from serving.fleet.local_launcher import LocalLauncher
 from serving.fleet.replica import NO_LOAD, FleetServices, ManagedReplica, StoredReplica
 from serving.fleet.replica_feed import ReplicaFeed
 from serving.fleet.scale_to_zero import ScaleToZero
@@ -77,6 +78,7 @@ class FleetReconciler:
         engines: Mapping[str, EngineAdapter],
         store: FleetStore,
         session: aiohttp.ClientSession,
+        launcher: Launcher | None = None,
     ) -> None:
         self.config = config
         self.engines = engines
@@ -100,7 +102,8 @@ class FleetReconciler:
             config.timings,
             StartupLimiter(loads_at_once()),
             session,
-            self._choose_port,
+            launcher or LocalLauncher(config),
+            config.tokens,
             self._changed,
             self._save,
             self._saved,
@@ -143,6 +146,10 @@ class FleetReconciler:
                     deployment.slots
                 )
         return slots
+
+    def gateway_tokens(self) -> dict[str, str]:
+        """Return what gateways show the node of each replica that has one."""
+        return {id_: replica.gateway_token for id_, replica in self.replicas.items()}
 
     def reserved_share(self, deployment_id: str) -> float:
         """Return which part of a deployment's slots is kept free of `batch` for each urgent tier in
@@ -289,8 +296,7 @@ class FleetReconciler:
     def _lifecycle_ended(self, replica: ManagedReplica, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("replica_life_broke", replica_id=replica.replica_id, exc_info=error)
-            if replica.group is not None:
-                replica.group.kill()
+            replica.end(at_once=True)
             replica.ended_at = time.monotonic()
             replica.set_state("failed", reason=f"the fleet's own fault: {type(error).__name__}")
         self._wake.set()
@@ -300,9 +306,9 @@ class FleetReconciler:
         if replica.restore(stored) and not replica.is_over:
             log.info("replica_adopted", replica_id=replica.replica_id, state=replica.state)
             self._add(replica)
-        elif replica.group is not None:
+        elif replica.handle is not None:
             log.warning("replica_cleared_up", replica_id=replica.replica_id)
-            replica.group.kill()
+            replica.end(at_once=True)
 
     def _make_replica(
         self,
@@ -398,21 +404,13 @@ class FleetReconciler:
         )
         return self.restarts.setdefault(deployment.deployment_id, fresh)
 
-    def _choose_port(self) -> int:
-        taken = {
-            replica.port
-            for replica in self.replicas.values()
-            if replica.group is not None or not replica.is_over  # it may be about to start
-        }
-        return free_port(self.config.replica_port_base, self.config.replica_count_max, taken)
-
     def _save(self) -> Future[bool]:
         """Remember all that may still run; a group being killed counts. What the disk does not take
         is tried again each second."""
         unfinished = [
             replica.stored
             for replica in self.replicas.values()
-            if not replica.is_over or (replica.group is not None and replica.group.survivors)
+            if not replica.is_over or replica.is_left
         ]
         deployments = tuple(self._deployments.values())
         return self.store.save(

@@ -11,16 +11,25 @@ import aiohttp
 import msgspec
 import structlog
 
+from serving.contract.credential import Role
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord, State
+from serving.contract.replica_token import ReplicaTokens
 from serving.contract.slot_shares import EngineLoad
 from serving.contract.text_guard import TextGuard
 from serving.contract.units import At
-from serving.engine.adapter import EngineAdapter
+from serving.engine.adapter import EngineAdapter, LaunchSpec
 from serving.engine.probe import EngineHealth, ProbeUsage
 from serving.fleet.config import FleetTimings
-from serving.fleet.engine_process import LogFile, ProcessGroup, ProcessIdentity, find_group
-from serving.fleet.launcher import StartupLimiter
+from serving.fleet.engine_process import LogFile, ProcessIdentity
+from serving.fleet.launcher import (
+    Launcher,
+    LaunchHandle,
+    LaunchObservation,
+    LaunchRequest,
+    StartupLimiter,
+)
+from serving.fleet.local_launcher import handle_without_node
 
 log = structlog.get_logger(__name__)
 
@@ -105,27 +114,31 @@ NO_LOAD = EngineLoad(0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class FleetServices:
-    """What a replica needs of its fleet. `choose_port` raises LaunchError; `save` has the
-    fleet's state written, `saved` waits for it and tells whether it is on disk."""
+    """What a replica needs of its fleet. `save` has the fleet's state written, `saved` waits for it
+    and tells whether it is on disk."""
 
     timings: FleetTimings
     loading: StartupLimiter
     session: aiohttp.ClientSession
-    choose_port: Callable[[], int]
+    launcher: Launcher
+    tokens: ReplicaTokens
     changed: Callable[["ManagedReplica"], None]
     save: Callable[[], object]
     saved: Callable[[], Awaitable[bool]]
 
 
 class StoredReplica(msgspec.Struct, frozen=True):
-    """A replica that may still be running; one without a leader was about to be started."""
+    """A replica that may still be running; one without a handle was about to be started.
+
+    Releases without nodes wrote `port`, `leader` and `members` of an engine in place of a handle.
+    """
 
     replica_id: str
     deployment: DeploymentRecord
     url: str
-    port: int
     state: State
     started_at: At
+    port: int = 0
     leader: ProcessIdentity | None = None
     members: tuple[ProcessIdentity, ...] = ()
     ready_at: At | None = None
@@ -136,10 +149,13 @@ class StoredReplica(msgspec.Struct, frozen=True):
     template_tokens: int | None = None
     kv_capacity_tokens: int | None = None
     weights_digest: str | None = None
+    handle: LaunchHandle | None = None
+    token_mark: str = ""
+    """Of the root secret that its tokens are derived from."""
 
 
 class ManagedReplica:
-    """One copy of a deployment's engine: what is known of it. `life.py` sees it through."""
+    """One copy of a deployment's engine: what is known of it. `lifecycle.py` sees it through."""
 
     def __init__(
         self,
@@ -160,12 +176,14 @@ class ManagedReplica:
         self.services = services
         self.endpoint = endpoint
         self.url = endpoint or "http://127.0.0.1:0"
-        self.port = 0
         self.state: State = "pending"
         self.progress = ""
         self.reason = ""
         self.was_stuck = False
-        self.group: ProcessGroup | None = None
+        self.handle: LaunchHandle | None = None
+        self.token_mark = services.tokens.mark
+        self.has_node = not endpoint
+        """Whether a node is before its engine, which wants tokens."""
         self.text_guard: TextGuard | None = None
         """What its tokenizer was started with."""
         self.started_at = datetime.now(UTC)
@@ -253,11 +271,8 @@ class ManagedReplica:
             replica_id=self.replica_id,
             deployment=self.deployment,
             url=self.endpoint,
-            port=self.port,
             state=self.state,
             started_at=self.started_at,
-            leader=self.group.leader if self.group else None,
-            members=self.group.members if self.group else (),
             ready_at=self.ready_at,
             ready_until=self.ready_until,
             counted=self.counted,
@@ -266,11 +281,49 @@ class ManagedReplica:
             template_tokens=self.template_tokens,
             kv_capacity_tokens=self.kv_capacity_tokens,
             weights_digest=self.weights_digest,
+            handle=self.handle,
+            token_mark=self.token_mark,
         )
+
+    @property
+    def gateway_token(self) -> str:
+        """Return what gateways show its node; empty where there is none."""
+        return self._token("gateway")
+
+    @property
+    def fleet_token(self) -> str:
+        """Return what the fleet shows its node; empty where there is none."""
+        return self._token("fleet")
+
+    @property
+    def is_left(self) -> bool:
+        """Whether any of its processes is still there."""
+        return self.handle is not None and self.services.launcher.observe(self.handle).is_left
+
+    def launch_request(self, spec: LaunchSpec) -> LaunchRequest:
+        """Return what a launcher is asked."""
+        return LaunchRequest(
+            self.replica_id, spec, self.log_file.path, self.gateway_token, self.fleet_token
+        )
+
+    def observe(self) -> LaunchObservation | None:
+        """Look at its processes, and keep what is learned; None where others run the engine."""
+        if self.handle is None:
+            return None
+        seen = self.services.launcher.observe(self.handle)
+        self.url = seen.url or self.url
+        if seen.handle != self.handle:
+            self.handle = seen.handle
+            self.services.save()
+        return seen
+
+    def end(self, *, at_once: bool) -> None:
+        """Have its processes finish and end, or killed."""
+        if self.handle is not None:
+            self.services.launcher.end(self.handle, at_once=at_once)
 
     def restore(self, stored: StoredReplica) -> bool:
         """Take over what an earlier fleet left; False when its engine is gone."""
-        self.port = stored.port
         self.url = stored.url or f"http://127.0.0.1:{stored.port}"
         self.state = stored.state
         self.started_at = stored.started_at
@@ -284,15 +337,19 @@ class ManagedReplica:
         self.has_current_counters = False
         if self.endpoint:
             return True
-        if stored.leader is None:
-            self.group = find_group(self.replica_id)
-        else:
-            self.group = ProcessGroup(stored.leader, stored.members)
+        self.token_mark = stored.token_mark
+        self.has_node = not stored.port
+        self.handle = stored.handle
+        if self.handle is None and stored.leader is not None:
+            self.handle = handle_without_node(stored.leader, stored.members, self.url)
+        if self.handle is None:
+            self.handle = self.services.launcher.find(self.replica_id)
         if self.state == "pending":
             self.state = "loading"
         if self.state == "draining":
             self.drain()
-        return self.group is not None and self.group.is_alive
+        seen = self.observe()
+        return seen is not None and seen.is_alive
 
     def record_health(self, health: EngineHealth) -> None:
         """Take in what the engine counted; all probes so far are part of it."""
@@ -330,6 +387,11 @@ class ManagedReplica:
         self.progress = progress
         self.reason = reason
         self.services.changed(self)
+
+    def _token(self, role: Role) -> str:
+        if not self.has_node:
+            return ""
+        return self.services.tokens.token(role, self.replica_id, self.token_mark)
 
     def _note_readiness(self, state: State) -> None:
         if state == "loading":

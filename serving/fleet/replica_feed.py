@@ -2,11 +2,13 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 
 import msgspec
 
 from serving.contract.feed import DELETED, FeedChange, FeedPage
 from serving.contract.replica import ReplicaRecord
+from serving.contract.replica_token import credential_mark, seal
 
 CHANGES_KEPT = 1_000
 
@@ -76,3 +78,31 @@ class ReplicaFeed:
             for id_, record in self._records.items()
         )
         return FeedPage(self.version, True, changes, self.lineage)
+
+
+def own_lineage(told: str | None, credential: str) -> str | None:
+    """Return the feed's lineage that a gateway's stands for; with another credential than then, it
+    stands for none."""
+    if told is None:
+        return None
+    lineage, _, mark = told.rpartition(".")
+    return lineage if mark == credential_mark(credential) else ""
+
+
+def with_tokens(page: FeedPage, credential: str, tokens: Mapping[str, str]) -> FeedPage:
+    """Return a page with the tokens of replicas, sealed for a gateway with its credential. The
+    lineage names the credential: what is sealed with another one is read anew."""
+    return msgspec.structs.replace(
+        page,
+        changes=tuple(_with_token(change, credential, tokens) for change in page.changes),
+        lineage=f"{page.lineage}.{credential_mark(credential)}",
+    )
+
+
+def _with_token(change: FeedChange, credential: str, tokens: Mapping[str, str]) -> FeedChange:
+    token = tokens.get(change.id)
+    if change.is_deletion or not token:
+        return change
+    record = msgspec.json.decode(change.record, type=ReplicaRecord)
+    record = msgspec.structs.replace(record, token=seal(credential, change.id, token))
+    return msgspec.structs.replace(change, record=msgspec.Raw(msgspec.json.encode(record)))

@@ -8,12 +8,13 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
 from serving.contract.codec import ContractError, decode, encode
-from serving.contract.credential import Role, ServiceAuthenticator, ServiceIdentity
+from serving.contract.credential import SCHEME, Role, ServiceAuthenticator, ServiceIdentity
 from serving.contract.grammar import SCHEMAS_BYTES_MAX, GrammarQuestion
 from serving.contract.slot_shares import DemandReport
 from serving.contract.units import INT64_MAX
 from serving.fleet.grammar_service import GrammarService
 from serving.fleet.reconciler import FleetReconciler
+from serving.fleet.replica_feed import own_lineage, with_tokens
 from serving.fleet.slot_shares import SlotAllocator
 
 log = structlog.get_logger(__name__)
@@ -65,12 +66,18 @@ class FleetServer:
         await self._runner.cleanup()
 
     async def _replicas(self, request: web.Request) -> web.Response:
-        self._must_be(request, "gateway", "control")
+        caller = self._must_be(request, "gateway", "control")
         after = request.query.get("after", "0")
         if not (after.isascii() and after.isdigit() and int(after) <= INT64_MAX):
             return web.json_response({"error": f"after is {after!r}; wanted a number"}, status=400)
         lineage = request.query.get("lineage")
+        credential = request.headers["authorization"].removeprefix(SCHEME)
+        is_gateway = caller.role == "gateway"
+        if is_gateway:
+            lineage = own_lineage(lineage, credential)
         page = await self.fleet.feed.page(int(after), lineage, wait_seconds=self.wait_seconds)
+        if is_gateway:
+            page = with_tokens(page, credential, self.fleet.gateway_tokens())
         return web.Response(body=encode(page), content_type="application/json")
 
     async def _demand(self, request: web.Request) -> web.Response:

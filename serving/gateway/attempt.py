@@ -23,7 +23,7 @@ from serving.engine.errors import (
 )
 from serving.engine.events import NO_TOKENS, TokenUsage
 from serving.engine.http_client import ReplicaClient, ReplicaResponse
-from serving.engine.request import EngineHttpRequest, write
+from serving.engine.request import EngineHttpRequest, engine_headers, write
 from serving.gateway.admission import Admission, deployment_of, slot_of
 from serving.gateway.cancel_scope import CancelScope
 from serving.gateway.count_tokens import PromptCounts
@@ -378,10 +378,11 @@ class ReplicaAttempt:
         context, relay = self._context, self.relay
         if relay is None:
             raise RuntimeError("a relay reads the answer")
+        record = self.slot.replica.record
         async with context.client.call(
-            self.slot.replica.record.url.rstrip("/") + request.path,
+            record.url.rstrip("/") + request.path,
             request.body,
-            _engine_headers(context.response.request_id, traceparent),
+            engine_headers(record.token, context.response.request_id, traceparent),
             connect_seconds=connect_seconds,
         ) as answer:
             status = await answer.status()
@@ -407,15 +408,6 @@ class ReplicaAttempt:
     def _first_token(self, on_first_token: Heard) -> None:
         self.slot.token_received()
         on_first_token(self)
-
-
-def _engine_headers(request_id: str, traceparent: str | None) -> dict[str, str]:
-    """Return all that an engine hears besides the body: nothing of the client's headers."""
-    # vLLM makes its own ids from this one, so that its log lines can be found by ours.
-    headers = {"x-request-id": request_id}
-    if traceparent is not None:
-        headers["traceparent"] = traceparent
-    return headers
 
 
 async def _words(answer: ReplicaResponse) -> bytes:

@@ -16,6 +16,7 @@ from serving.engine.request import (
     TOKENIZE_ANSWER_BYTES_MAX,
     EngineRequest,
     TokenizeRequest,
+    engine_headers,
     read_count,
     write_count,
     write_counts,
@@ -100,7 +101,7 @@ async def _ask(
     async with client.call(
         replica.url.rstrip("/") + request.path,
         request.body,
-        {"x-request-id": request_id},
+        engine_headers(replica.token, request_id),
         connect_seconds=connect_seconds,
     ) as answer:
         status = await answer.status()

@@ -1,5 +1,6 @@
 """One fleet as a gateway sees it: its feed of replicas, and the slots of them that it grants."""
 
+import dataclasses
 from collections.abc import Coroutine
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import msgspec
 
 from serving.contract.records import DEFAULT_FLEET
 from serving.contract.replica import ReplicaRecord
+from serving.contract.replica_token import unseal
+from serving.feed.changes import ChangeBatch, RecordChange
 from serving.feed.follower import FeedSource
 from serving.feed.subscription import FeedSubscription
 from serving.gateway.directory import Directory
@@ -49,7 +52,7 @@ class FleetLink:
             REPLICA_KINDS,
             folder / _state_name(fleet_id),
             mirror,
-            lambda batch: directory.apply_replicas_in_steps(mirror, batch),
+            lambda batch: directory.apply_replicas_in_steps(mirror, _unsealed(batch, credential)),
         )
 
     def background(self) -> dict[str, Coroutine[None, None, None]]:
@@ -64,6 +67,21 @@ class FleetLink:
         """Give back what the fleet granted, if it granted anything."""
         if self.shares.has_reply:
             await self.demand.send_leaving()
+
+
+def _unsealed(batch: ChangeBatch, credential: str) -> ChangeBatch:
+    """Return changes with the tokens of nodes as they are shown; on disk they stay sealed."""
+    return dataclasses.replace(
+        batch, updates=tuple(_shown(one, credential) for one in batch.updates)
+    )
+
+
+def _shown(change: RecordChange, credential: str) -> RecordChange:
+    record = change.record
+    if not isinstance(record, ReplicaRecord) or not record.token:
+        return change
+    token = unseal(credential, record.replica_id, record.token)
+    return msgspec.structs.replace(change, record=msgspec.structs.replace(record, token=token))
 
 
 def _state_name(fleet_id: str) -> str:

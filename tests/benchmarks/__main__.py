@@ -22,6 +22,7 @@ from tests.benchmarks import (
     latency,
     limits,
     neighbour,
+    node,
     overload,
     peers,
     prefix,
@@ -60,6 +61,7 @@ class Benchmark(StrEnum):
     LATENCY = "latency"
     REQUESTS = "requests"
     CHUNKS = "chunks"
+    NODE = "node"
     GATEWAYS = "gateways"
     LANGUAGES = "languages"
     VLLM = "vllm"
@@ -93,6 +95,7 @@ MEASURES: dict[Benchmark, Callable[[Plan], Table]] = {
     Benchmark.LATENCY: latency.measure,
     Benchmark.REQUESTS: throughput.measure_requests,
     Benchmark.CHUNKS: throughput.measure_chunks,
+    Benchmark.NODE: node.measure,
     Benchmark.GATEWAYS: processes.measure,
     Benchmark.LANGUAGES: languages.measure,
     Benchmark.VLLM: through_vllm.measure,
@@ -125,6 +128,7 @@ OF_THE_GATEWAY = {
     Benchmark.LATENCY,
     Benchmark.REQUESTS,
     Benchmark.CHUNKS,
+    Benchmark.NODE,
     Benchmark.GATEWAYS,
     Benchmark.LANGUAGES,
     Benchmark.VLLM,

@@ -16,7 +16,7 @@ class SimulatedAdapter:
 
     name = "simulated"
 
-    def launch(self, deployment: DeploymentRecord, *, port: int) -> LaunchSpec:
+    def launch(self, deployment: DeploymentRecord, *, port: int | str) -> LaunchSpec:
         """Return the process that serves the deployment on loopback."""
         command = (
             *(sys.executable, "-m", "serving.engine.simulated"),

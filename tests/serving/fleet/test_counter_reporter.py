@@ -13,8 +13,9 @@ import pytest
 
 from serving.contract.engine_counters import EngineSample
 from serving.contract.records import DeploymentRecord
+from serving.contract.replica import ReplicaRecord
 from tests.fixtures.engine_counters import read_metrics
-from tests.fixtures.fleet_process import Control, FleetProcess, running_fleet
+from tests.fixtures.fleet_process import Control, FleetProcess, authorized, running_fleet
 from tests.fixtures.waiting import eventually
 from tests.serving.fleet.test_reconciler import PATIENT
 
@@ -44,7 +45,9 @@ async def fleet(tmp_path: Path) -> AsyncIterator[Pair]:
         yield pair
 
 
-async def complete(session: aiohttp.ClientSession, url: str, choices: int = 1) -> None:
+async def complete(
+    session: aiohttp.ClientSession, replica: ReplicaRecord, choices: int = 1
+) -> None:
     body = {
         "model": "var_1",
         "prompt": "count " * 40,
@@ -52,7 +55,8 @@ async def complete(session: aiohttp.ClientSession, url: str, choices: int = 1) -
         "ignore_eos": True,
         "n": choices,
     }
-    async with session.post(f"{url}/v1/completions", json=body) as answer:
+    url, headers = f"{replica.url}/v1/completions", authorized(replica)
+    async with session.post(url, json=body, headers=headers) as answer:
         assert answer.status == 200, await answer.text()
 
 
@@ -84,21 +88,21 @@ async def test_samples_tell_what_the_engine_counted(fleet: Pair) -> None:
     control, process = fleet
     [replica] = await process.ready()
     for choices in (1, 1, 3):
-        await complete(process.session, replica.url, choices)
+        await complete(process.session, replica, choices)
     sample = await counted(control, replica.replica_id, 5 * EACH_TOKENS, 5)
     assert (sample.deployment_id, sample.started_at) == ("dep_1", replica.started_at)
     assert (sample.input_tokens - sample.probe_input_tokens) % 5 == 0  # once per choice
     assert 0 < sample.cached_tokens < sample.input_tokens
     assert sample.probe_requests >= 1
     assert only_grow(control.lives()[replica.replica_id])
-    metrics = await asyncio.to_thread(read_metrics, f"{replica.url}/metrics")
+    metrics = await asyncio.to_thread(read_metrics, f"{process.engine_url(replica)}/metrics")
     assert sample.cached_tokens == metrics["vllm:prompt_tokens_cached_total"]
 
 
 async def test_a_replica_that_goes_leaves_its_last_figures(fleet: Pair) -> None:
     control, process = fleet
     [replica] = await process.ready()
-    await complete(process.session, replica.url)
+    await complete(process.session, replica)
     control.deploy(msgspec.structs.replace(DEPLOYMENT, replicas_min=0))
 
     async def last() -> EngineSample | None:
@@ -116,7 +120,7 @@ async def test_a_replica_that_goes_leaves_its_last_figures(fleet: Pair) -> None:
 async def test_an_engine_that_is_killed_leaves_what_was_last_seen(fleet: Pair) -> None:
     control, process = fleet
     [replica] = await process.ready()
-    await complete(process.session, replica.url)
+    await complete(process.session, replica)
     await counted(control, replica.replica_id, EACH_TOKENS, 1)
     os.kill(process.leader(replica.replica_id), signal.SIGKILL)
 
@@ -132,7 +136,7 @@ async def test_neither_controls_absence_nor_the_fleets_death_loses_a_sample(flee
     control, process = fleet
     [replica] = await process.ready()
     control.takes_no_samples = True
-    await complete(process.session, replica.url)
+    await complete(process.session, replica)
 
     async def some_wait() -> bool:
         waiting = await process.metric("penstock_fleet_samples_unsent")
@@ -146,7 +150,7 @@ async def test_neither_controls_absence_nor_the_fleets_death_loses_a_sample(flee
             (process.directory / "samples.json").read_bytes(), type=list[EngineSample]
         )
     }
-    await complete(process.session, replica.url)  # while nobody looks
+    await complete(process.session, replica)  # while nobody looks
     await process.start()
     await process.ready()
     control.takes_no_samples = False
@@ -160,7 +164,7 @@ async def test_neither_controls_absence_nor_the_fleets_death_loses_a_sample(flee
 async def test_a_fleet_that_stops_in_order_reports_first(fleet: Pair) -> None:
     control, process = fleet
     [replica] = await process.ready()
-    await complete(process.session, replica.url)
+    await complete(process.session, replica)
     assert await process.end() == 0
     last = control.lives()[replica.replica_id][-1]
     assert last.is_last
@@ -170,13 +174,13 @@ async def test_a_fleet_that_stops_in_order_reports_first(fleet: Pair) -> None:
 async def test_of_anothers_engine_only_what_it_counts_since_then_is_told(fleet: Pair) -> None:
     control, process = fleet
     [own] = await process.ready()
-    await complete(process.session, own.url)
+    await complete(process.session, own)
     external = msgspec.structs.replace(
         DEPLOYMENT,
         deployment_id="dep_2",
         engine="external",
         weights="var_1",
-        external_urls=(own.url,),
+        external_urls=(process.engine_url(own),),
         engine_arguments=(),
     )
     control.deploy(DEPLOYMENT, external)

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,17 @@ import aiohttp
 import msgspec
 import pytest
 
-from serving.contract.codec import encode
+from serving.contract.codec import decode, encode
+from serving.contract.credential import Role, ServiceIdentity, issue
+from serving.contract.feed import FeedPage
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
+from serving.contract.replica_token import unseal
 from serving.contract.text_guard import TextGuard
-from tests.fixtures.fleet_process import Control, FleetProcess, running_fleet
+from serving.engine.simulated.adapter import SimulatedAdapter
+from serving.fleet.engine_process import REPLICA_VARIABLE, ProcessIdentity, mark_of
+from tests.fixtures.environment import free_port
+from tests.fixtures.fleet_process import SECRET, Control, FleetProcess, authorized, running_fleet
 from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -61,7 +68,10 @@ async def strict(tmp_path: Path) -> AsyncIterator[tuple[Control, FleetProcess]]:
 
 
 async def chat(
-    session: aiohttp.ClientSession, url: str, tokens: int, started: asyncio.Event | None = None
+    session: aiohttp.ClientSession,
+    replica: ReplicaRecord,
+    tokens: int,
+    started: asyncio.Event | None = None,
 ) -> list[str]:
     """Stream a chat from a replica and return its events."""
     body = {
@@ -71,7 +81,8 @@ async def chat(
         "ignore_eos": True,
         "stream": True,
     }
-    async with session.post(f"{url}/v1/chat/completions", json=body) as answer:
+    url, headers = f"{replica.url}/v1/chat/completions", authorized(replica)
+    async with session.post(url, json=body, headers=headers) as answer:
         assert answer.status == 200
         text = ""
         async for chunk in answer.content.iter_any():
@@ -88,13 +99,21 @@ async def begun(
     task = asyncio.create_task(work)
 
     async def is_seen() -> bool:
-        async with process.session.get(f"{replica.url}/metrics") as answer:
+        async with process.session.get(f"{process.engine_url(replica)}/metrics") as answer:
             text = await answer.text()
         found = re.search(r"^vllm:num_requests_running(?:{.*})? (\S+)$", text, re.MULTILINE)
         return found is not None and (float(found[1]) > 0) == busy and (busy or task.done())
 
     await eventually(is_seen)
     return task
+
+
+async def inject(
+    process: FleetProcess, replica: ReplicaRecord, faults: list[dict[str, str]]
+) -> None:
+    url = f"{process.engine_url(replica)}/simulated/faults"
+    async with process.session.post(url, json=faults) as answer:
+        assert answer.status == 200
 
 
 async def failed(process: FleetProcess) -> list[ReplicaRecord]:
@@ -113,13 +132,14 @@ async def test_a_replica_becomes_ready_after_a_real_generation(
     assert replica.kv_capacity_tokens == 100_000
     tokens = {"replica_id": replica.replica_id, "kind": "output"}
     assert await process.metric("penstock_fleet_probe_tokens_total", **tokens) >= 8
-    assert len(await chat(process.session, replica.url, 5)) == 7
+    assert len(await chat(process.session, replica, 5)) == 7
 
 
-async def embed(session: aiohttp.ClientSession, url: str, tokens: int) -> int:
+async def embed(session: aiohttp.ClientSession, replica: ReplicaRecord, tokens: int) -> int:
     """Have a replica read so many tokens; return the numbers of the vector."""
     body = {"model": "var_1", "input": [1] * tokens}
-    async with session.post(f"{url}/v1/embeddings", json=body) as answer:
+    url, headers = f"{replica.url}/v1/embeddings", authorized(replica)
+    async with session.post(url, json=body, headers=headers) as answer:
         assert answer.status == 200
         return len((await answer.json())["data"][0]["embedding"])
 
@@ -131,7 +151,7 @@ async def test_an_embedder_becomes_ready_after_a_real_embedding(tmp_path: Path) 
         assert (replica.probe_input_tokens, replica.probe_output_tokens) == (2, 0)
         assert {"embeddings", "dimensions", "no_prefix_cache"} < set(replica.capabilities)
         assert "chat" not in replica.capabilities
-        assert await embed(process.session, replica.url, 5) == 64
+        assert await embed(process.session, replica, 5) == 64
 
 
 @pytest.mark.e2e
@@ -143,13 +163,15 @@ async def test_an_embedder_that_reads_no_token_is_ejected_and_a_slow_one_is_not(
     async with running_fleet(tmp_path / "fleet") as (control, process):
         control.deploy(EMBEDDER)
         [first] = await process.ready()
-        many = [embed(process.session, first.url, 20) for _ in range(8)]
+        many = [embed(process.session, first, 20) for _ in range(8)]
         assert await asyncio.gather(*many) == [64] * 8  # 1.6 s, longer than a stuck one is given
         work = await begun(
-            process, first, embed(process.session, first.url, 800 if busy else 1), busy=busy
+            process, first, embed(process.session, first, 800 if busy else 1), busy=busy
         )
         fault = [{"kind": "freeze"}]
-        async with process.session.post(f"{first.url}/simulated/faults", json=fault) as answer:
+        async with process.session.post(
+            f"{process.engine_url(first)}/simulated/faults", json=fault
+        ) as answer:
             assert answer.status == 200
         [dead] = await eventually(lambda: failed(process))
         assert dead.replica_id == first.replica_id
@@ -167,6 +189,35 @@ async def test_the_stages_of_loading_are_told(tmp_path: Path) -> None:
             return any("loading weights" in one.progress for one in await process.replicas())
 
         await eventually(is_loading)
+
+
+async def test_each_gateway_reads_its_own_token_and_control_none(
+    fleet: tuple[Control, FleetProcess],
+) -> None:
+    _, process = fleet
+    [replica] = await process.ready()
+
+    async def page(role: Role, lineage: str = "", after: int = 0) -> FeedPage:
+        credential = issue(SECRET, ServiceIdentity(role, "another"))
+        asked = {"after": after, "lineage": lineage} if lineage else {"after": after}
+        headers = {"authorization": f"Bearer {credential}"}
+        url = f"{process.base}/replicas"
+        async with process.session.get(url, params=asked, headers=headers) as answer:
+            return decode(await answer.read(), FeedPage)
+
+    theirs = await page("gateway")
+    assert replica.token.encode() not in encode(theirs)
+    [sealed] = [decode(one.record, ReplicaRecord).token for one in theirs.changes]
+    credential = issue(SECRET, ServiceIdentity("gateway", "another"))
+    assert unseal(credential, replica.replica_id, sealed) == replica.token
+    for change in (await page("control")).changes:
+        assert decode(change.record, ReplicaRecord).token == ""
+    # What another credential sealed is no use: everything is told anew.
+    ours = await process.page()
+    assert ours.lineage != theirs.lineage
+    again = await page("gateway", ours.lineage, ours.version)
+    assert again.snapshot
+    assert replica.token not in process.state_file.read_text()
 
 
 async def test_the_feed_wants_the_secret_and_wakes_on_news(
@@ -206,7 +257,7 @@ async def test_a_stopped_engine_is_ejected_and_replaced(
     _, process = strict
     [first] = await process.ready()
     work = await begun(
-        process, first, chat(process.session, first.url, 8_000 if busy else 1), busy=busy
+        process, first, chat(process.session, first, 8_000 if busy else 1), busy=busy
     )
     os.kill(process.leader(first.replica_id), signal.SIGSTOP)
     await eventually(lambda: failed(process))
@@ -226,10 +277,12 @@ async def test_an_engine_that_answers_but_makes_no_token_is_ejected(
     _, process = strict
     [first] = await process.ready()
     work = await begun(
-        process, first, chat(process.session, first.url, 8_000 if busy else 1), busy=busy
+        process, first, chat(process.session, first, 8_000 if busy else 1), busy=busy
     )
     fault = [{"kind": "freeze"}]
-    async with process.session.post(f"{first.url}/simulated/faults", json=fault) as answer:
+    async with process.session.post(
+        f"{process.engine_url(first)}/simulated/faults", json=fault
+    ) as answer:
         assert answer.status == 200
     [dead] = await eventually(lambda: failed(process))
     assert "token was made" in dead.reason if busy else "idle probe" in dead.reason
@@ -242,7 +295,9 @@ async def test_an_engine_that_says_it_is_dead_is_replaced(
 ) -> None:
     _, process = fleet
     [first] = await process.ready()
-    await process.session.post(f"{first.url}/simulated/faults", json=[{"kind": "dead"}])
+    await process.session.post(
+        f"{process.engine_url(first)}/simulated/faults", json=[{"kind": "dead"}]
+    )
     [dead] = await eventually(lambda: failed(process))
     assert dead.reason == "the engine reports that it is dead"
     await process.ready()
@@ -258,7 +313,7 @@ async def test_a_busy_engine_is_never_ejected(tmp_path: Path) -> None:
         control.deploy(DEPLOYMENT)
         [replica] = await process.ready()
         # 4 slots and 8 streams of 1.2 s: half wait longer than a stuck engine is given.
-        streams = [chat(process.session, replica.url, 60) for _ in range(8)]
+        streams = [chat(process.session, replica, 60) for _ in range(8)]
         for events in await asyncio.gather(*streams):
             assert events[-1] == "[DONE]"
         assert await failed(process) == []
@@ -326,7 +381,7 @@ async def test_a_drain_cuts_no_stream(fleet: tuple[Control, FleetProcess]) -> No
     control, process = fleet
     [replica] = await process.ready()
     started = asyncio.Event()
-    stream = asyncio.create_task(chat(process.session, replica.url, 100, started))
+    stream = asyncio.create_task(chat(process.session, replica, 100, started))
     await started.wait()
     control.deploy(changed(replicas_min=0))
     events = await stream
@@ -364,12 +419,12 @@ async def test_an_external_engine_is_probed_and_never_started(
         deployment_id="dep_2",
         engine="external",
         weights="var_1",
-        external_urls=(own.url,),
+        external_urls=(process.engine_url(own),),
         engine_arguments=(),
     )
     control.deploy(DEPLOYMENT, external)
     ready = await process.ready(2)
-    assert {one.url for one in ready} == {own.url}
+    assert {one.url for one in ready} == {own.url, process.engine_url(own)}
     assert {one.kv_capacity_tokens for one in ready} == {100_000}
     assert len(process.engines()) == 1
 
@@ -382,7 +437,7 @@ async def test_a_killed_fleets_replicas_are_adopted_and_no_stream_is_cut(
     _, process = fleet
     [before] = await process.ready()
     started = asyncio.Event()
-    stream = asyncio.create_task(chat(process.session, before.url, 150, started))
+    stream = asyncio.create_task(chat(process.session, before, 150, started))
     await started.wait()
     await process.end(signal.SIGKILL)
     await process.start()
@@ -407,12 +462,46 @@ async def test_an_engine_started_in_the_moment_the_fleet_died_is_adopted_too(
     await process.end(signal.SIGKILL)
     stored = process.stored()
     [replica] = stored.replicas
-    intent = msgspec.structs.replace(replica, leader=None, members=(), state="pending")
+    intent = msgspec.structs.replace(replica, handle=None, state="pending")
     process.state_file.write_bytes(encode(msgspec.structs.replace(stored, replicas=(intent,))))
     await process.start()
     [after] = await process.ready()
     assert after.replica_id == before.replica_id
     assert len(process.engines()) == 1
+
+
+async def test_an_engine_of_a_release_without_nodes_is_adopted_and_replaced_behind_one(
+    fleet: tuple[Control, FleetProcess],
+) -> None:
+    _, process = fleet
+    [first] = await process.ready()
+    await process.end(signal.SIGKILL)
+    stored = process.stored()
+    os.killpg(process.leader(first.replica_id), signal.SIGKILL)
+    port = free_port()
+    command = SimulatedAdapter().launch(DEPLOYMENT, port=port).command
+    environment = os.environ | {REPLICA_VARIABLE: first.replica_id}
+    old = await asyncio.create_subprocess_exec(
+        *command, env=environment, start_new_session=True, stdout=DEVNULL
+    )
+    [replica] = stored.replicas
+    leader = ProcessIdentity(old.pid, mark_of(old.pid) or "")
+    as_before = msgspec.structs.replace(replica, handle=None, port=port, leader=leader)
+    state = msgspec.json.decode(encode(msgspec.structs.replace(stored, replicas=(as_before,))))
+    for added in ("handle", "token_mark"):
+        del state["replicas"][0][added]
+    process.state_file.write_bytes(msgspec.json.encode(state))
+    await process.start()
+    [adopted] = await process.ready()
+    assert (adopted.replica_id, adopted.url) == (first.replica_id, f"http://127.0.0.1:{port}")
+    assert not adopted.token
+    assert len(await chat(process.session, adopted, 5)) == 7
+    old.kill()
+    await old.wait()
+    await eventually(lambda: failed(process))
+    [second] = await process.ready()
+    assert second.token
+    assert second.url != process.engine_url(second)
 
 
 async def test_a_fleet_starts_with_control_down_as_it_last_was(

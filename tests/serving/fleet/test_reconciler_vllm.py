@@ -3,6 +3,7 @@
 import os
 import signal
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 
 import psutil
@@ -53,6 +54,15 @@ def core_of(leader: int) -> int:
     return core
 
 
+def assert_only_the_node_is_reached(process: FleetProcess, replica_id: str) -> None:
+    """No other process of the group listens beyond loopback, nor on the node's port."""
+    report = process.report(replica_id)
+    for pid in group_of(report.node_pid):
+        for line in psutil.Process(pid).net_connections("inet"):
+            if line.status == psutil.CONN_LISTEN and pid != report.node_pid:
+                assert ip_address(line.laddr.ip).is_loopback, (pid, line.laddr)
+
+
 async def is_over(process: FleetProcess, replica_id: str, leader: int) -> bool:
     states = {one.replica_id: one.state for one in await process.replicas()}
     return states[replica_id] == "failed" and not group_of(leader)
@@ -73,9 +83,11 @@ async def test_a_dead_or_frozen_core_is_replaced_and_leaves_no_orphan(tmp_path: 
             assert replica.kv_capacity_tokens is not None
             assert replica.kv_capacity_tokens > 100_000, "1 GiB of them"
             leader = process.leader(replica.replica_id)
+            assert_only_the_node_is_reached(process, replica.replica_id)
             os.kill(core_of(leader), number)
             await eventually(partial(is_over, process, replica.replica_id, leader), seconds=seconds)
         assert await process.metric("penstock_fleet_ejections_total") == 1
-        last = [one.leader.pid for one in process.stored().replicas if one.leader is not None]
+        stored = process.stored().replicas
+        last = [one.handle["leader"]["pid"] for one in stored if one.handle is not None]
         assert await process.end() == 0
         assert [group_of(leader) for leader in last] == [{} for _ in last]

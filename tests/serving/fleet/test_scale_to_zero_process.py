@@ -42,7 +42,7 @@ async def test_work_that_no_gateway_told_of_keeps_it_awake_and_probes_do_not(
         control.deploy(DEPLOYMENT)  # it may sleep once it is at work
         [replica] = await process.ready()
         started = asyncio.Event()
-        work = asyncio.create_task(chat(process.session, replica.url, 120, started))
+        work = asyncio.create_task(chat(process.session, replica, 120, started))
         await started.wait()
         control.deploy(SLEEPS)
         events = await work

@@ -98,7 +98,7 @@ async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
             for number in range(GATEWAYS)
         ]
         gateways = [await one for one in starting]
-        setup = Setup(fleet, session, replica.url, gateways)
+        setup = Setup(fleet, session, fleet.engine_url(replica), gateways)
         yield setup
         for client in setup.clients:
             client.cancel()

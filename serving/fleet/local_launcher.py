@@ -1,0 +1,221 @@
+"""Starts replicas on this host: a node each, in a session of its own, which starts the engine."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import psutil
+
+from serving.contract.codec import NOT_JSON, encode
+from serving.contract.node import NodeLaunch, NodeReport
+from serving.engine.adapter import GIB
+from serving.fleet.config import FleetConfig
+from serving.fleet.engine_process import (
+    REPLICA_VARIABLE,
+    ProcessGroup,
+    ProcessIdentity,
+    find_group,
+    group_of,
+)
+from serving.fleet.launcher import (
+    LaunchError,
+    LaunchHandle,
+    LaunchObservation,
+    LaunchRequest,
+    node_launch,
+)
+
+NODE = (sys.executable, "-m", "serving.node")
+MEMBERS_SECONDS = 0.5
+"""Between two looks at who is in a group: each reads all processes of the host."""
+
+PASSED_ON = frozenset(
+    {
+        *("PATH", "HOME", "USER", "TMPDIR", "LANG", "VIRTUAL_ENV", "PYTHONPATH", "LD_PRELOAD"),
+        *("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_HUB_ETAG_TIMEOUT"),
+        *("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_DISABLE_TELEMETRY", "HF_XET_CACHE"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "LD_LIBRARY_PATH"),
+        *("PENSTOCK_RUN_HOME", "SPT_NOENV"),
+    }
+)
+"""What an engine sees of our environment. By the last two a local run finds what it left over;
+setproctitle would wipe the first."""
+PASSED_ON_PREFIXES = (
+    *("LC_", "CUDA_", "NVIDIA_", "NCCL_", "VLLM_", "TORCH", "OMP_", "XDG_", "TRANSFORMERS_"),
+)
+SECRET_WORDS = frozenset({"KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"})
+"""No prefix passes on a variable with one of these words in its name, as `VLLM_API_KEY`."""
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+class LocalHandle(msgspec.Struct, frozen=True):
+    """A process group of this host, the file in which its node says where it listens, and what it
+    said. An engine of a release without nodes has no file, and `url` is its own.
+    """
+
+    leader: ProcessIdentity
+    members: tuple[ProcessIdentity, ...] = ()
+    report_file: str = ""
+    url: str = ""
+
+
+@dataclass(slots=True)
+class _WatchedGroup:
+    group: ProcessGroup
+    members_at: float = field(default=-MEMBERS_SECONDS)
+    """When the members were last looked for, in monotonic seconds."""
+
+
+class LocalLauncher:
+    """Nodes as children, or as what an earlier fleet left; both are known by their group."""
+
+    def __init__(self, config: FleetConfig) -> None:
+        self._config = config
+        self._reports = config.directory / "nodes"
+        self._groups: dict[ProcessIdentity, _WatchedGroup] = {}
+
+    async def start(self, request: LaunchRequest) -> LaunchHandle:
+        """Start a node with its engine, logging to one file. Raises LaunchError."""
+        require_memory(request.spec.memory_bytes)
+        report_file = self._report_file(request.replica_id)
+        environment = engine_environment(os.environ) | {REPLICA_VARIABLE: request.replica_id}
+        launch = node_launch(request, self._config, environment, str(report_file))
+        try:
+            for folder in (request.log.parent, report_file.parent):
+                folder.mkdir(parents=True, exist_ok=True)
+            group = _start_node(launch, environment, request.log)
+        except OSError as error:
+            raise LaunchError(f"{NODE[0]}: {error}") from error
+        self._groups[group.leader] = _WatchedGroup(group)
+        return _stored(LocalHandle(group.leader, report_file=str(report_file)))
+
+    def find(self, replica_id: str) -> LaunchHandle | None:
+        """Return the group that was started for a replica, by its environment."""
+        group = find_group(replica_id)
+        if group is None:
+            return None
+        report_file = str(self._report_file(replica_id))
+        return _stored(LocalHandle(group.leader, report_file=report_file))
+
+    def observe(self, handle: LaunchHandle) -> LaunchObservation:
+        """Return how a group does; one that is gone is collected."""
+        known = msgspec.convert(handle, LocalHandle)
+        watched = self._watched(known)
+        group = watched.group
+        is_alive = group.is_alive
+        if is_alive and time.monotonic() - watched.members_at >= MEMBERS_SECONDS:
+            group.refresh()
+            watched.members_at = time.monotonic()
+        is_left = is_alive or bool(group.survivors)
+        url = known.url or _reported_url(known)
+        if not is_left:
+            self._forget(known, group)
+        return LaunchObservation(
+            handle=_stored(msgspec.structs.replace(known, members=group.members, url=url)),
+            is_alive=is_alive,
+            is_left=is_left,
+            url=url,
+            cpu_seconds=group.cpu_seconds,
+        )
+
+    def end(self, handle: LaunchHandle, *, at_once: bool) -> None:
+        """Ask the node to have its engine finish and end, or kill the whole group."""
+        group = self._watched(msgspec.convert(handle, LocalHandle)).group
+        group.refresh()
+        if at_once:
+            group.kill()
+        else:
+            group.terminate()
+
+    def _watched(self, handle: LocalHandle) -> _WatchedGroup:
+        watched = self._groups.get(handle.leader)
+        if watched is None:
+            watched = _WatchedGroup(ProcessGroup(handle.leader, handle.members))
+            self._groups[handle.leader] = watched
+        return watched
+
+    def _forget(self, handle: LocalHandle, group: ProcessGroup) -> None:
+        group.reap()
+        self._groups.pop(group.leader, None)
+        if handle.report_file:
+            Path(handle.report_file).unlink(missing_ok=True)
+
+    def _report_file(self, replica_id: str) -> Path:
+        return self._reports / f"{replica_id}.json"
+
+
+def _start_node(launch: NodeLaunch, environment: Mapping[str, str], log: Path) -> ProcessGroup:
+    """Start a node in a session of its own. Raises OSError."""
+    with log.open("ab") as out, _in_memory(encode(launch)) as told:
+        return group_of(
+            subprocess.Popen(
+                NODE,
+                env=environment,
+                stdin=told,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        )
+
+
+def handle_without_node(
+    leader: ProcessIdentity, members: tuple[ProcessIdentity, ...], url: str
+) -> LaunchHandle:
+    """Return the handle of an engine that a release without nodes started."""
+    return _stored(LocalHandle(leader, members, url=url))
+
+
+def engine_environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of our environment that an engine may see: nothing secret."""
+    return {name: value for name, value in ours.items() if _is_passed_on(name)}
+
+
+def require_memory(needed_bytes: int) -> None:
+    """Raise LaunchError unless so much memory may still be taken."""
+    free = available_bytes()
+    if needed_bytes > free:
+        needed, left = needed_bytes / GIB, free / GIB
+        raise LaunchError(f"needs {needed:.1f} GiB of memory, {left:.1f} GiB is available")
+
+
+def available_bytes() -> int:
+    """Return the memory that may still be taken: the machine's, or less if a cgroup says so."""
+    machine = int(psutil.virtual_memory().available)
+    try:
+        limit = (CGROUP / "memory.max").read_text().strip()
+        used = int((CGROUP / "memory.current").read_text())
+    except OSError:
+        return machine
+    return machine if limit == "max" else min(machine, int(limit) - used)
+
+
+def _is_passed_on(name: str) -> bool:
+    is_secret = not SECRET_WORDS.isdisjoint(name.split("_"))
+    return name in PASSED_ON or (name.startswith(PASSED_ON_PREFIXES) and not is_secret)
+
+
+def _reported_url(handle: LocalHandle) -> str:
+    try:
+        return msgspec.json.decode(Path(handle.report_file).read_bytes(), type=NodeReport).url
+    except (OSError, *NOT_JSON):
+        return ""
+
+
+def _in_memory(data: bytes) -> BinaryIO:
+    """Return a file that a child can read, and that is on no disk: the launch holds tokens."""
+    file = os.fdopen(os.memfd_create("launch"), "w+b")
+    file.write(data)
+    file.seek(0)
+    return file
+
+
+def _stored(handle: LocalHandle) -> LaunchHandle:
+    return dict(msgspec.to_builtins(handle))
