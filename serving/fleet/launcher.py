@@ -13,7 +13,12 @@ from pathlib import Path
 import psutil
 
 from serving.engine.adapter import GIB, LaunchSpec
-from serving.fleet.engine_process import REPLICA_VARIABLE, ProcessGroup, group_of
+from serving.fleet.engine_process import (
+    FOLDER_VARIABLE,
+    REPLICA_VARIABLE,
+    ProcessGroup,
+    group_of,
+)
 
 CORES = 2
 """Of each engine that loads: imports keep one busy, weights and warming up the others."""
@@ -111,14 +116,16 @@ class LaunchError(Exception):
     """The machine has no place for another replica now; the message says what is missing."""
 
 
-def start(launch: LaunchSpec, *, replica_id: str, log: Path) -> ProcessGroup:
-    """Start an engine that outlives us, logging to `log`. Raises LaunchError."""
+def start(launch: LaunchSpec, *, replica_id: str, folder: Path, log: Path) -> ProcessGroup:
+    """Start an engine that outlives us, logging to `log`; its processes bear the ids of the replica
+    and of our folder. Raises LaunchError."""
     free = available_bytes()
     if launch.memory_bytes > free:
         wanted, left = launch.memory_bytes / GIB, free / GIB
         raise LaunchError(f"needs {wanted:.1f} GiB of memory, {left:.1f} GiB is available")
     environment = engine_environment(os.environ) | dict(launch.environment)
     environment[REPLICA_VARIABLE] = replica_id
+    environment[FOLDER_VARIABLE] = str(folder)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as out:

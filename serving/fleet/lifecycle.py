@@ -212,10 +212,12 @@ class ReplicaLifecycle:
         )
         if launch is not None:
             replica.text_guard = launch.text_guard
-            if not await self.services.saved():
+            if not await self.services.saved(replica):
                 raise LaunchError("the disk does not take the fleet's state")
             path = replica.log_file.path
-            replica.group = launcher.start(launch, replica_id=replica.replica_id, log=path)
+            replica.group = launcher.start(
+                launch, replica_id=replica.replica_id, folder=self.services.folder, log=path
+            )
             self.services.save()
 
     async def _load(self) -> None:

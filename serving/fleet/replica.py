@@ -6,11 +6,13 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 import aiohttp
 import msgspec
 import structlog
 
+from serving.contract import SCHEMA
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord, State
 from serving.contract.slot_shares import EngineLoad
@@ -105,16 +107,18 @@ NO_LOAD = EngineLoad(0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class FleetServices:
-    """What a replica needs of its fleet. `choose_port` raises LaunchError; `save` has the
-    fleet's state written, `saved` waits for it and tells whether it is on disk."""
+    """What a replica needs of its fleet, which has a `folder`. `choose_port` raises LaunchError;
+    `save` has the fleet's state written, `saved` waits for it and what the replica is adopted from
+    and tells whether both are on disk."""
 
+    folder: Path
     timings: FleetTimings
     loading: StartupLimiter
     session: aiohttp.ClientSession
     choose_port: Callable[[], int]
     changed: Callable[["ManagedReplica"], None]
     save: Callable[[], object]
-    saved: Callable[[], Awaitable[bool]]
+    saved: Callable[["ManagedReplica"], Awaitable[bool]]
 
 
 class StoredReplica(msgspec.Struct, frozen=True):
@@ -136,6 +140,7 @@ class StoredReplica(msgspec.Struct, frozen=True):
     template_tokens: int | None = None
     kv_capacity_tokens: int | None = None
     weights_digest: str | None = None
+    schema: int = SCHEMA
 
 
 class ManagedReplica:

@@ -4,6 +4,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from control.admin.base import OperatorAdmin, ReadOnlyInline
@@ -26,9 +27,11 @@ class DeploymentInline(ReadOnlyInline):
 class FleetAdmin(OperatorAdmin):
     """Fleets."""
 
-    list_display = ("name", "id", "region", "generation", "heard_at", "replicas")
-    fields = ("id", "name", "region", "generation", "heard_at", "replicas")
-    readonly_fields = ("generation", "heard_at", "replicas")
+    list_display = ("name", "id", "region", "state", "generation", "registered_at", "replicas")
+    fields = (
+        *("id", "name", "region", "state", "generation", "registered_at", "heard_at", "replicas"),
+    )
+    readonly_fields = ("state", "generation", "registered_at", "heard_at", "replicas")
     inlines = (DeploymentInline,)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
@@ -40,6 +43,11 @@ class FleetAdmin(OperatorAdmin):
 
     def change_row(self, actor: Actor, row: Fleet, changes: dict[str, Any]) -> Fleet:
         return fleets.update_fleet(actor=actor, fleet=row, changes=changes)
+
+    @admin.display(description=_("State"))
+    def state(self, row: Fleet) -> str:
+        """Return whether it is heard, and what to do where it is not."""
+        return fleets.state_text(row, now=timezone.now())
 
     @admin.display(description=_("Replicas"))
     def replicas(self, row: Fleet) -> str:

@@ -1,12 +1,16 @@
 """Fleets: what operators set, and the lives of which only the newest is heard."""
 
 import dataclasses
+import html
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 from django.test import Client
 from django.utils import timezone
+from hypothesis import given
+from hypothesis import strategies as st
 
 from control.audit.models import AuditEvent
 from control.catalog import fleet_api, fleet_status, fleets, services
@@ -97,40 +101,130 @@ def test_customers_set_no_fleets(org: SeededOrganization, fleet: Fleet) -> None:
 
 
 def test_each_life_has_the_next_generation_and_only_the_newest_is_heard(fleet: Fleet) -> None:
-    first, second = (FleetRegistration(fleet.id, name) for name in ("life_1", "life_2"))
-    assert [generation("register", first) for _ in range(2)] == [1, 1], "a repeated call is one"
-    assert generation("heartbeat", FleetHeartbeat(fleet.id, 1)) == 1
-    assert generation("register", second) == 2
-    refused = call("heartbeat", FleetHeartbeat(fleet.id, 1))
+    assert generation("register", FleetRegistration(fleet.id, "place_1")) == 1
+    assert generation("heartbeat", FleetHeartbeat(fleet.id, "place_1", 1)) == 1
+    assert generation("register", FleetRegistration(fleet.id, "place_2")) == 2
+    refused = call("heartbeat", FleetHeartbeat(fleet.id, "place_1", 1))
     assert (refused.status_code, refused.json()["code"]) == (409, "fleet_superseded")
     fleet.refresh_from_db()
-    heard_at = fleet.heard_at
-    assert generation("heartbeat", FleetHeartbeat(fleet.id, 2)) == 2
+    registered_at = fleet.registered_at
+    assert registered_at is not None
+    assert registered_at == fleet.heard_at
+    assert generation("heartbeat", FleetHeartbeat(fleet.id, "place_2", 2)) == 2
     fleet.refresh_from_db()
-    assert heard_at is not None
+    assert fleet.registered_at == registered_at
     assert fleet.heard_at is not None
-    assert fleet.heard_at > heard_at
+    assert fleet.heard_at > registered_at
+
+
+def test_a_place_goes_on_with_what_it_was_granted_before(fleet: Fleet) -> None:
+    """Its lives do not overlap, and the answer to a registration may have been lost."""
+    for expected in (1, 2):
+        assert generation("register", FleetRegistration(fleet.id, "place_1")) == expected
+    assert generation("heartbeat", FleetHeartbeat(fleet.id, "place_1", 1)) == 2
 
 
 def test_a_life_that_never_registered_is_not_heard(fleet: Fleet) -> None:
-    assert call("heartbeat", FleetHeartbeat(fleet.id, 0)).status_code == 409
-    assert call("heartbeat", FleetHeartbeat(fleet.id, 7)).status_code == 409
+    assert call("heartbeat", FleetHeartbeat(fleet.id, "place_1", 0)).status_code == 409
+
+
+def test_a_restored_database_learns_what_it_had_granted(fleet: Fleet) -> None:
+    assert generation("heartbeat", FleetHeartbeat(fleet.id, "place_1", 7)) == 7
+    assert generation("heartbeat", FleetHeartbeat(fleet.id, "place_2", 8)) == 8
+    assert call("heartbeat", FleetHeartbeat(fleet.id, "place_1", 7)).status_code == 409
+    assert generation("register", FleetRegistration(fleet.id, "place_1", last_generation=7)) == 9
 
 
 def test_generations_go_on_after_a_restore_of_an_earlier_database(fleet: Fleet) -> None:
-    assert generation("register", FleetRegistration(fleet.id, "life_9", last_generation=8)) == 9
+    assert generation("register", FleetRegistration(fleet.id, "place_9", last_generation=8)) == 9
+
+
+MOVES = st.lists(
+    st.tuples(
+        st.sampled_from(("register", "register", "heartbeat", "backup", "restore")),
+        st.sampled_from("abc"),
+    ),
+    max_size=20,
+)
+
+
+@given(moves=MOVES, order=st.permutations("abc"))
+def test_at_most_one_place_goes_on_once_all_were_heard(
+    moves: list[tuple[str, str]], order: list[str]
+) -> None:
+    """Whatever registers, and whatever backup the database is restored from. A place holds what it
+    was granted until a heartbeat of its own is refused."""
+    Fleet.objects.filter(id="any").delete()
+    fleets.create_fleet(actor=OPERATOR, id="any", name="Any")
+    held: dict[str, int] = {}
+    highest: dict[str, int] = {}
+    backup = {"generation": 0, "place_id": ""}
+    last = ""
+
+    def beat(place: str) -> None:
+        if place in held:
+            told = FleetHeartbeat("any", place, held[place])
+            try:
+                fleets.record_heartbeat("fleet", told, now=timezone.now())
+            except Conflict:
+                del held[place]
+
+    for move, place in moves:
+        if move == "register":
+            told = FleetRegistration("any", place, highest.get(place, 0))
+            granted = fleets.register("fleet", told, now=timezone.now()).generation
+            assert granted > highest.get(place, 0)
+            held[place] = highest[place] = granted
+            last = place
+        elif move == "heartbeat":
+            beat(place)
+        elif move == "backup":
+            backup = Fleet.objects.values("generation", "place_id").get(id="any")
+        else:
+            Fleet.objects.filter(id="any").update(**backup)
+    for place in (*order, *order):
+        beat(place)
+    assert len(held) <= 1
+    if last and "restore" not in {move for move, _ in moves}:
+        assert list(held) == [last]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "state", "words"),
+    [
+        (None, "never_registered", "Never registered. Start a process with PENSTOCK_FLEET_ID=eu-1"),
+        (0, "active", "Active"),
+        (180, "silent", "Silent for 3\xa0minutes. Its replicas go on, but none may be started"),
+    ],
+)
+def test_operators_read_whether_a_fleet_is_heard(
+    fleet: Fleet, seconds: float | None, state: str, words: str
+) -> None:
+    if seconds is not None:
+        generation("register", FleetRegistration(fleet.id, "place_1"))
+        Fleet.objects.update(heard_at=timezone.now() - timedelta(seconds=seconds))
+    fleet.refresh_from_db()
+    assert FleetSerializer(fleet).data["state"] == state
+    if fleet.heard_at is not None:
+        for silence, expected in ((10, "active"), (10.1, "silent")):
+            now = fleet.heard_at + timedelta(seconds=silence)
+            assert fleets.state(fleet, now=now) == expected
+    browser = Client()
+    browser.force_login(make_operator("catalog"))
+    for page in ("/admin/catalog/fleet/", "/admin/catalog/fleet/eu-1/change/"):
+        assert words in html.unescape(browser.get(page).content.decode())
 
 
 def test_a_fleet_is_added_before_it_registers() -> None:
-    refused = call("register", FleetRegistration("unknown", "life_1"))
+    refused = call("register", FleetRegistration("unknown", "place_1"))
     assert (refused.status_code, refused.json()["code"]) == (404, "not_found")
 
 
 def test_a_fleet_belongs_to_the_credential_that_registered_it(fleet: Fleet) -> None:
-    assert generation("register", FleetRegistration(fleet.id, "life_1")) == 1
+    assert generation("register", FleetRegistration(fleet.id, "place_1")) == 1
     for path, record in (
-        ("register", FleetRegistration(fleet.id, "life_2")),
-        ("heartbeat", FleetHeartbeat(fleet.id, 1)),
+        ("register", FleetRegistration(fleet.id, "place_2")),
+        ("heartbeat", FleetHeartbeat(fleet.id, "place_1", 1)),
     ):
         assert call(path, record, name="fleet-2").status_code == 403
         assert call(path, record, role="gateway", name="eu-1").status_code == 403
@@ -174,6 +268,6 @@ def test_the_admin_adds_changes_and_lists_fleets(fleet: Fleet) -> None:
     assert browser.post("/admin/catalog/fleet/add/", values).status_code == 302
     assert Fleet.objects.get(id="us-1").region == "us-west"
     page = browser.get("/admin/catalog/fleet/").content.decode()
-    for shown in ("Frankfurt", "eu-central", "Oregon", "Last heard", "Generation"):
+    for shown in ("Frankfurt", "eu-central", "Oregon", "Registered", "Generation"):
         assert shown in page
     assert "us-1" in browser.get("/admin/catalog/fleet/us-1/change/").content.decode()

@@ -28,13 +28,18 @@ def test_an_engine_sees_no_secret_of_ours() -> None:
 def test_too_little_memory_is_said_before_anything_starts(tmp_path: Path) -> None:
     launch = LaunchSpec((sys.executable,), memory_bytes=2**60)
     with pytest.raises(LaunchError, match=r"needs 1073741824\.0 GiB of memory"):
-        start(launch, replica_id="r1", log=tmp_path / "r1.log")
+        start(launch, replica_id="r1", folder=tmp_path, log=tmp_path / "r1.log")
     assert not (tmp_path / "r1.log").exists()
 
 
 def test_a_command_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="no-such-engine"):
-        start(LaunchSpec(("no-such-engine",)), replica_id="r1", log=tmp_path / "r1.log")
+        start(
+            LaunchSpec(("no-such-engine",)),
+            replica_id="r1",
+            folder=tmp_path,
+            log=tmp_path / "r1.log",
+        )
 
 
 def test_a_cgroup_limits_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +67,7 @@ def test_ports_in_use_are_passed_over() -> None:
 def test_a_started_engine_leads_its_own_session_and_logs(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "r1.log"
     command = (sys.executable, "-c", "import os; print(os.getsid(0) == os.getpid())")
-    group = start(LaunchSpec(command), replica_id="r1", log=log)
+    group = start(LaunchSpec(command), replica_id="r1", folder=tmp_path, log=log)
     while group.is_alive:
         os.sched_yield()
     assert group.reap() == 0

@@ -1,0 +1,21 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+
+    dependencies = [
+        ('catalog', '0004_fleets'),
+    ]
+
+    operations = [
+        migrations.RenameField(
+            model_name='fleet',
+            old_name='instance_id',
+            new_name='place_id',
+        ),
+        migrations.AddField(
+            model_name='fleet',
+            name='registered_at',
+            field=models.DateTimeField(blank=True, null=True, verbose_name='registered'),
+        ),
+    ]
