@@ -168,6 +168,7 @@ async def _engines(fleet: FleetProcess, count: int) -> bool:
     return len(fleet.engines()) == count
 
 
+@pytest.mark.full
 @pytest.mark.integration
 async def test_a_life_that_went_on_without_control_hears_of_the_newer_one(
     tmp_path: Path,
