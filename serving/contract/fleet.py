@@ -18,12 +18,12 @@ SILENT_SECONDS = 10.0
 
 
 class FleetRegistration(msgspec.Struct, frozen=True):
-    """A life of a fleet begins. `place_id` names the folder that it has locked, so that no two
-    lives of one place overlap; `last_generation` is the highest that the fleet's state on disk
+    """A life of a fleet begins. `instance_id` names the folder that it has locked, so that no two
+    lives of one instance overlap; `last_generation` is the highest that the fleet's state on disk
     knows, since control's database may have been restored from an earlier day."""
 
     fleet_id: Id
-    place_id: Id
+    instance_id: Id
     last_generation: Count = 0
 
 
@@ -31,7 +31,7 @@ class FleetHeartbeat(msgspec.Struct, frozen=True):
     """A life of a fleet goes on."""
 
     fleet_id: Id
-    place_id: Id
+    instance_id: Id
     generation: Count
 
 

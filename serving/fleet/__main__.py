@@ -71,7 +71,7 @@ async def run(config: FleetConfig) -> None:
         grammars = GrammarService(engines, judges_max=config.grammar_judges_max)
         control = InternalHttpClient(session, internal_url, config.credential)
         ownership = FleetOwnership(store, config.fleet_id, control)
-        reporter = CounterReporter(fleet.samples, ownership.place_id, control)
+        reporter = CounterReporter(fleet.samples, ownership.instance_id, control)
         tasks = FleetTasks(
             *(fleet, stored, ownership, FeedFollower(source, KINDS), reporter, grammars),
             slot_shares(fleet, config.tier_guarantees),

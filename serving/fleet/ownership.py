@@ -37,11 +37,11 @@ MACHINE_ID = Path("/etc/machine-id")
 
 class StoredOwnership(msgspec.Struct, frozen=True):
     """What a folder keeps of its lives: the `generation` of the last one, and whether it learned of
-    a newer one elsewhere. `location` tells the folder from a copy of it, which is a place of its
-    own."""
+    a newer one elsewhere. `location` tells the folder from a copy of it, which is an
+    instance of its own."""
 
     fleet_id: str = ""
-    place_id: str = ""
+    instance_id: str = ""
     location: str = ""
     generation: int = 0
     is_superseded: bool = False
@@ -74,7 +74,7 @@ class FleetOwnership:
         self._heartbeat_seconds = heartbeat_seconds
         self._backoff = Backoff(BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, jitter)
         self._stored = self._read()
-        self.place_id = self._stored.place_id
+        self.instance_id = self._stored.instance_id
         self._may_resume = self._stored.generation > 0 and not self._stored.is_superseded
 
     async def acquire(self) -> None:
@@ -98,7 +98,7 @@ class FleetOwnership:
         """Send heartbeats until control names a newer life; without an answer this one goes on."""
         failures_in_a_row = 0
         while not self.is_superseded:
-            record = FleetHeartbeat(self.fleet_id, self.place_id, self.generation)
+            record = FleetHeartbeat(self.fleet_id, self.instance_id, self.generation)
             try:
                 await self._control.post("fleets/heartbeat", record, FleetGeneration, CALL_SECONDS)
                 failures_in_a_row = 0
@@ -111,7 +111,7 @@ class FleetOwnership:
             await asyncio.sleep(self._heartbeat_seconds)
 
     async def _register(self) -> int:
-        record = FleetRegistration(self.fleet_id, self.place_id, self._stored.generation)
+        record = FleetRegistration(self.fleet_id, self.instance_id, self._stored.generation)
         granted = await self._control.post("fleets/register", record, FleetGeneration, CALL_SECONDS)
         return granted.generation
 
@@ -132,16 +132,16 @@ class FleetOwnership:
 
     def _keep(self, **changes: int) -> None:
         """Write what the folder keeps. Where the disk does not take it, a start while control is
-        away goes on with an older generation of the same place, which control accepts."""
+        away goes on with an older generation of the same instance, which control accepts."""
         self._stored = msgspec.structs.replace(self._stored, **changes)
         self._store.put(self._path, self._stored)
 
     def _read(self) -> StoredOwnership:
         """Return what the folder keeps of this fleet. A copy of a folder, and one of another fleet,
-        is a new place."""
+        is a new instance."""
         stored = read_file(self._path, StoredOwnership, default=StoredOwnership())
         location = _location(self._store.lock_path)
-        if (stored.fleet_id, stored.location) == (self.fleet_id, location) and stored.place_id:
+        if (stored.fleet_id, stored.location) == (self.fleet_id, location) and stored.instance_id:
             return stored
         return StoredOwnership(self.fleet_id, f"fl_{new_id()}", location)
 

@@ -85,7 +85,7 @@ def register(credential_name: str, told: FleetRegistration, *, now: datetime) ->
     """
     fleet = _own(credential_name, told.fleet_id)
     generation = max(fleet.generation, told.last_generation) + 1
-    _take_over(fleet, credential_name, told.place_id, generation, now)
+    _take_over(fleet, credential_name, told.instance_id, generation, now)
     return FleetGeneration(generation)
 
 
@@ -98,8 +98,8 @@ def record_heartbeat(
     fleet = _own(credential_name, told.fleet_id)
     if told.generation > fleet.generation:
         # This database was restored from an earlier day: the fleet has been granted more since.
-        _take_over(fleet, credential_name, told.place_id, told.generation, now)
-    elif told.place_id != fleet.place_id:
+        _take_over(fleet, credential_name, told.instance_id, told.generation, now)
+    elif told.instance_id != fleet.instance_id:
         log.warning("fleet_superseded", fleet_id=fleet.id, generation=told.generation)
         raise Conflict(
             f"{fleet.id} has generation {fleet.generation} in another folder or on another host.",
@@ -137,13 +137,14 @@ def state_text(fleet: Fleet, *, now: datetime) -> str:
 
 
 def _take_over(
-    fleet: Fleet, credential_name: str, place_id: str, generation: int, now: datetime
+    fleet: Fleet, credential_name: str, instance_id: str, generation: int, now: datetime
 ) -> None:
     """Make the folder that calls the owner of a fleet."""
-    fleet.credential_name, fleet.place_id, fleet.generation = credential_name, place_id, generation
+    fleet.credential_name, fleet.instance_id = credential_name, instance_id
+    fleet.generation = generation
     fleet.registered_at = fleet.heard_at = now
     fleet.save(
-        update_fields=["credential_name", "place_id", "generation", "registered_at", "heard_at"]
+        update_fields=["credential_name", "instance_id", "generation", "registered_at", "heard_at"]
     )
     log.info("fleet_registered", fleet_id=fleet.id, generation=generation)
 

@@ -262,8 +262,8 @@ class Fleet(models.Model):
     PENSTOCK_FLEET_ID. Its `region` is where requests are processed, empty if nobody said.
 
     Control grants each of its lives a `generation`, and hears only those of the folder that
-    registered last (`place_id`, at `registered_at`). It belongs to the credential that registered
-    it first.
+    registered last (`instance_id`, at `registered_at`). It belongs to the credential that
+    registered it first.
     """
 
     id = models.CharField(
@@ -282,7 +282,7 @@ class Fleet(models.Model):
         help_text=_("Where requests are processed, such as eu-west. Empty if it is not known."),
     )
     generation = models.PositiveBigIntegerField(default=0)
-    place_id = models.CharField(max_length=ID_MAX, blank=True, default="")
+    instance_id = models.CharField(max_length=ID_MAX, blank=True, default="")
     credential_name = models.CharField(max_length=CREDENTIAL_NAME_MAX, blank=True, default="")
     registered_at = models.DateTimeField(_("registered"), null=True, blank=True)
     heard_at = models.DateTimeField(_("last heard"), null=True, blank=True)

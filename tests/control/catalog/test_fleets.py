@@ -101,42 +101,42 @@ def test_customers_set_no_fleets(org: SeededOrganization, fleet: Fleet) -> None:
 
 
 def test_each_life_has_the_next_generation_and_only_the_newest_is_heard(fleet: Fleet) -> None:
-    assert generation("register", FleetRegistration(fleet.id, "place_1")) == 1
-    assert generation("heartbeat", FleetHeartbeat(fleet.id, "place_1", 1)) == 1
-    assert generation("register", FleetRegistration(fleet.id, "place_2")) == 2
-    refused = call("heartbeat", FleetHeartbeat(fleet.id, "place_1", 1))
+    assert generation("register", FleetRegistration(fleet.id, "instance_1")) == 1
+    assert generation("heartbeat", FleetHeartbeat(fleet.id, "instance_1", 1)) == 1
+    assert generation("register", FleetRegistration(fleet.id, "instance_2")) == 2
+    refused = call("heartbeat", FleetHeartbeat(fleet.id, "instance_1", 1))
     assert (refused.status_code, refused.json()["code"]) == (409, "fleet_superseded")
     fleet.refresh_from_db()
     registered_at = fleet.registered_at
     assert registered_at is not None
     assert registered_at == fleet.heard_at
-    assert generation("heartbeat", FleetHeartbeat(fleet.id, "place_2", 2)) == 2
+    assert generation("heartbeat", FleetHeartbeat(fleet.id, "instance_2", 2)) == 2
     fleet.refresh_from_db()
     assert fleet.registered_at == registered_at
     assert fleet.heard_at is not None
     assert fleet.heard_at > registered_at
 
 
-def test_a_place_goes_on_with_what_it_was_granted_before(fleet: Fleet) -> None:
+def test_an_instance_goes_on_with_what_it_was_granted_before(fleet: Fleet) -> None:
     """Its lives do not overlap, and the answer to a registration may have been lost."""
     for expected in (1, 2):
-        assert generation("register", FleetRegistration(fleet.id, "place_1")) == expected
-    assert generation("heartbeat", FleetHeartbeat(fleet.id, "place_1", 1)) == 2
+        assert generation("register", FleetRegistration(fleet.id, "instance_1")) == expected
+    assert generation("heartbeat", FleetHeartbeat(fleet.id, "instance_1", 1)) == 2
 
 
 def test_a_life_that_never_registered_is_not_heard(fleet: Fleet) -> None:
-    assert call("heartbeat", FleetHeartbeat(fleet.id, "place_1", 0)).status_code == 409
+    assert call("heartbeat", FleetHeartbeat(fleet.id, "instance_1", 0)).status_code == 409
 
 
 def test_a_restored_database_learns_what_it_had_granted(fleet: Fleet) -> None:
-    assert generation("heartbeat", FleetHeartbeat(fleet.id, "place_1", 7)) == 7
-    assert generation("heartbeat", FleetHeartbeat(fleet.id, "place_2", 8)) == 8
-    assert call("heartbeat", FleetHeartbeat(fleet.id, "place_1", 7)).status_code == 409
-    assert generation("register", FleetRegistration(fleet.id, "place_1", last_generation=7)) == 9
+    assert generation("heartbeat", FleetHeartbeat(fleet.id, "instance_1", 7)) == 7
+    assert generation("heartbeat", FleetHeartbeat(fleet.id, "instance_2", 8)) == 8
+    assert call("heartbeat", FleetHeartbeat(fleet.id, "instance_1", 7)).status_code == 409
+    assert generation("register", FleetRegistration(fleet.id, "instance_1", last_generation=7)) == 9
 
 
 def test_generations_go_on_after_a_restore_of_an_earlier_database(fleet: Fleet) -> None:
-    assert generation("register", FleetRegistration(fleet.id, "place_9", last_generation=8)) == 9
+    assert generation("register", FleetRegistration(fleet.id, "instance_9", last_generation=8)) == 9
 
 
 MOVES = st.lists(
@@ -149,41 +149,41 @@ MOVES = st.lists(
 
 
 @given(moves=MOVES, order=st.permutations("abc"))
-def test_at_most_one_place_goes_on_once_all_were_heard(
+def test_at_most_one_instance_goes_on_once_all_were_heard(
     moves: list[tuple[str, str]], order: list[str]
 ) -> None:
-    """Whatever registers, and whatever backup the database is restored from. A place holds what it
-    was granted until a heartbeat of its own is refused."""
+    """Whatever registers, and whatever backup the database is restored from. An instance holds what
+    it was granted until a heartbeat of its own is refused."""
     Fleet.objects.filter(id="any").delete()
     fleets.create_fleet(actor=OPERATOR, id="any", name="Any")
     held: dict[str, int] = {}
     highest: dict[str, int] = {}
-    backup = {"generation": 0, "place_id": ""}
+    backup = {"generation": 0, "instance_id": ""}
     last = ""
 
-    def beat(place: str) -> None:
-        if place in held:
-            told = FleetHeartbeat("any", place, held[place])
+    def beat(instance: str) -> None:
+        if instance in held:
+            told = FleetHeartbeat("any", instance, held[instance])
             try:
                 fleets.record_heartbeat("fleet", told, now=timezone.now())
             except Conflict:
-                del held[place]
+                del held[instance]
 
-    for move, place in moves:
+    for move, instance in moves:
         if move == "register":
-            told = FleetRegistration("any", place, highest.get(place, 0))
+            told = FleetRegistration("any", instance, highest.get(instance, 0))
             granted = fleets.register("fleet", told, now=timezone.now()).generation
-            assert granted > highest.get(place, 0)
-            held[place] = highest[place] = granted
-            last = place
+            assert granted > highest.get(instance, 0)
+            held[instance] = highest[instance] = granted
+            last = instance
         elif move == "heartbeat":
-            beat(place)
+            beat(instance)
         elif move == "backup":
-            backup = Fleet.objects.values("generation", "place_id").get(id="any")
+            backup = Fleet.objects.values("generation", "instance_id").get(id="any")
         else:
             Fleet.objects.filter(id="any").update(**backup)
-    for place in (*order, *order):
-        beat(place)
+    for instance in (*order, *order):
+        beat(instance)
     assert len(held) <= 1
     if last and "restore" not in {move for move, _ in moves}:
         assert list(held) == [last]
@@ -201,7 +201,7 @@ def test_operators_read_whether_a_fleet_is_heard(
     fleet: Fleet, seconds: float | None, state: str, words: str
 ) -> None:
     if seconds is not None:
-        generation("register", FleetRegistration(fleet.id, "place_1"))
+        generation("register", FleetRegistration(fleet.id, "instance_1"))
         Fleet.objects.update(heard_at=timezone.now() - timedelta(seconds=seconds))
     fleet.refresh_from_db()
     assert FleetSerializer(fleet).data["state"] == state
@@ -216,15 +216,15 @@ def test_operators_read_whether_a_fleet_is_heard(
 
 
 def test_a_fleet_is_added_before_it_registers() -> None:
-    refused = call("register", FleetRegistration("unknown", "place_1"))
+    refused = call("register", FleetRegistration("unknown", "instance_1"))
     assert (refused.status_code, refused.json()["code"]) == (404, "not_found")
 
 
 def test_a_fleet_belongs_to_the_credential_that_registered_it(fleet: Fleet) -> None:
-    assert generation("register", FleetRegistration(fleet.id, "place_1")) == 1
+    assert generation("register", FleetRegistration(fleet.id, "instance_1")) == 1
     for path, record in (
-        ("register", FleetRegistration(fleet.id, "place_2")),
-        ("heartbeat", FleetHeartbeat(fleet.id, "place_1", 1)),
+        ("register", FleetRegistration(fleet.id, "instance_2")),
+        ("heartbeat", FleetHeartbeat(fleet.id, "instance_1", 1)),
     ):
         assert call(path, record, name="fleet-2").status_code == 403
         assert call(path, record, role="gateway", name="eu-1").status_code == 403

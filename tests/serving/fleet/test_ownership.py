@@ -81,7 +81,7 @@ async def test_while_control_is_away_a_folder_goes_on_with_what_it_was_granted(
     await control.stop()
     async with life(tmp_path, control) as after:
         await after.acquire()
-        assert (after.generation, after.place_id) == (1, before.place_id)
+        assert (after.generation, after.instance_id) == (1, before.instance_id)
         assert after.failure_count == 1
 
 
@@ -183,7 +183,7 @@ async def test_a_life_that_went_on_without_control_hears_of_the_newer_one(
         assert (await fleet.ready())[0].replica_id == replica.replica_id
         assert await fleet.metric("penstock_fleet_generation") == 1
         # Another host has registered meanwhile, which this one can't know.
-        control.generation, control.place_id = 2, "elsewhere"
+        control.generation, control.instance_id = 2, "elsewhere"
         await control.start(port)
         await readiness_of(fleet, "superseded")
         assert len(fleet.engines()) == 1

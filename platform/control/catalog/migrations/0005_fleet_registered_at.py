@@ -8,11 +8,6 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        migrations.RenameField(
-            model_name='fleet',
-            old_name='instance_id',
-            new_name='place_id',
-        ),
         migrations.AddField(
             model_name='fleet',
             name='registered_at',
