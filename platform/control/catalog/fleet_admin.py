@@ -5,6 +5,7 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from control.admin.base import OperatorAdmin, ReadOnlyInline
@@ -46,8 +47,15 @@ class FleetAdmin(OperatorAdmin):
 
     @admin.display(description=_("State"))
     def state(self, row: Fleet) -> str:
-        """Return whether it is heard, and what to do where it is not."""
-        return fleets.state_text(row, now=timezone.now())
+        """Return whether it is heard and found at its address, and what to do where it is not."""
+        text = fleets.state_text(row, now=timezone.now())
+        found = fleet_status().generations.get(row.id, row.generation)
+        if found >= row.generation:
+            return text
+        return f"{text.rstrip('.')}. " + gettext(
+            "At the address in PENSTOCK_FLEET_URL an older process responds, of generation "
+            "{found}, which starts and ends nothing. Change the address."
+        ).format(found=found)
 
     @admin.display(description=_("Replicas"))
     def replicas(self, row: Fleet) -> str:

@@ -7,13 +7,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from django.contrib import admin
 from django.test import Client
 from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
 from control.audit.models import AuditEvent
-from control.catalog import fleet_api, fleet_status, fleets, services
+from control.catalog import fleet_admin, fleet_api, fleet_status, fleets, services
+from control.catalog.fleet_admin import FleetAdmin
 from control.catalog.fleet_api import FleetSerializer
 from control.catalog.models import DeploymentState, Fleet
 from control.errors import Conflict, InvalidValue, NotPermitted
@@ -242,10 +244,10 @@ def test_a_silent_fleet_leaves_the_others_known(
     near = make_deployment(variant, replicas_min=1)
     far = make_deployment(variant, replicas_min=1, fleet=fleet)
     record = ReplicaRecord("rep_1", near.id, "http://r", "ready", 1, timezone.now(), "vllm")
-    answers = {"http://near": [record], "http://far": None}
+    answers = {"http://near": (1, [record]), "http://far": None}
     urls = {"default": "http://near", fleet.id: "http://far"}
     settings.CONFIG = dataclasses.replace(settings.CONFIG, fleet_urls=urls)
-    monkeypatch.setattr(fleet_status, "_replicas", answers.__getitem__)
+    monkeypatch.setattr(fleet_status, "_read", answers.__getitem__)
     fleet_status.cache.clear()
     status = fleet_status.fleet_status()
     fleet_status.cache.clear()
@@ -254,10 +256,25 @@ def test_a_silent_fleet_leaves_the_others_known(
     assert far.state(status) == DeploymentState.UNKNOWN
     assert status.summary("default", near.id) == "1 ready"
     assert status.summary(fleet.id, far.id).startswith("unknown")
+    assert status.generations == {"default": 1}
     assert status.summary("elsewhere", near.id).startswith("unknown"), "nobody asked it"
     monkeypatch.setattr(fleet_api, "fleet_status", lambda: status)
     assert FleetSerializer(near.fleet).data["replica_count"] == 1
     assert FleetSerializer(fleet).data["replica_count"] is None
+
+
+def test_operators_read_that_an_address_leads_to_an_older_process(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        generation("register", FleetRegistration(fleet.id, "instance_1"))
+    fleet.refresh_from_db()
+    for found, expected in ((1, "older process responds, of generation 1"), (2, "Active")):
+        status = fleet_status.FleetStatus(generations={fleet.id: found})
+        monkeypatch.setattr(fleet_admin, "fleet_status", lambda status=status: status)
+        text = FleetAdmin(Fleet, admin.site).state(fleet)
+        assert expected in text
+        assert ("older process" in text) == (found == 1)
 
 
 def test_the_admin_adds_changes_and_lists_fleets(fleet: Fleet) -> None:
