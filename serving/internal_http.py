@@ -40,18 +40,23 @@ REASON_MAX = 200
 
 class InternalCallError(Exception):
     """No answer, or not a 200 with the record asked for; `status` is None without an answer, and
-    `says` what an answer that is not 200 gives as its reason."""
+    `says` and `code` are what an answer that is not 200 gives as its reason, in words and for
+    programs."""
 
-    def __init__(self, reason: str, status: int | None = None, says: str = "") -> None:
+    def __init__(
+        self, reason: str, status: int | None = None, says: str = "", code: str = ""
+    ) -> None:
         super().__init__(reason)
         self.status = status
         self.says = says
+        self.code = code
 
 
 class InternalErrorBody(msgspec.Struct):
     """The body of an answer that is not 200."""
 
     error: str
+    code: str = ""
 
 
 class InternalHttpClient:
@@ -84,9 +89,10 @@ class InternalHttpClient:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise InternalCallError(f"{name}: {type(error).__name__}") from error
         if answer.status != 200:
-            says = _says(data)
+            refusal = _refusal(data)
+            says = refusal.error[:REASON_MAX]
             reason = f"{name} answered {answer.status} {says}".strip()
-            raise InternalCallError(reason, answer.status, says)
+            raise InternalCallError(reason, answer.status, says, refusal.code)
         try:
             return decode(data, kind)
         except ContractError as error:
@@ -103,9 +109,9 @@ def _payload(data: bytes) -> aiohttp.BytesPayload | io.BytesIO:
     return aiohttp.BytesPayload(data, content_type="application/json")
 
 
-def _says(data: bytes) -> str:
-    """Return in a line what an answer that is not 200 says."""
+def _refusal(data: bytes) -> InternalErrorBody:
+    """Return what an answer that is not 200 says."""
     try:
-        return decode(data, InternalErrorBody).error[:REASON_MAX]
+        return decode(data, InternalErrorBody)
     except ContractError:
-        return ""
+        return InternalErrorBody("")

@@ -195,6 +195,7 @@ class DeploymentRecord(msgspec.Struct, frozen=True, gc=False):
 
     deployment_id: Id
     variant_id: Id
+    fleet_id: Id
     engine: Literal["vllm", "simulated", "external"]
     weights: Name
     replicas_min: Count
@@ -207,7 +208,6 @@ class DeploymentRecord(msgspec.Struct, frozen=True, gc=False):
     reserved_share: Share = 0.1
     task: Task = "generate"
     sleep_after_seconds: Seconds = 0.0
-    fleet_id: Id = DEFAULT_FLEET
     region: Name | None = None
     weights_digest: Digest | None = None
     schema: int = SCHEMA

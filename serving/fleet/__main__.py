@@ -4,13 +4,16 @@ import argparse
 import asyncio
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import structlog
 import uvloop
+from prometheus_client import CollectorRegistry
 
 from serving import telemetry
 from serving.contract.records import DeploymentRecord
@@ -20,14 +23,16 @@ from serving.engine.simulated.adapter import SimulatedAdapter
 from serving.engine.vllm import VllmAdapter, installed_device, spare_threads
 from serving.feed.follower import FeedFollower, FeedSource
 from serving.file_lock import FileLocked
+from serving.fleet.adoption import adopt
 from serving.fleet.config import FleetConfig, read_config
 from serving.fleet.engine_counters import CounterReporter
 from serving.fleet.grammar_service import GrammarService
 from serving.fleet.metrics import registry_of
+from serving.fleet.ownership import FleetOwnership
 from serving.fleet.reconciler import FleetReconciler
 from serving.fleet.server import FleetServer
 from serving.fleet.slot_shares import GRACE_SECONDS, SlotAllocator
-from serving.fleet.state_store import FleetStore
+from serving.fleet.state_store import FleetStore, StoredFleet
 from serving.internal_http import InternalCallError, InternalHttpClient
 
 log = structlog.get_logger(__name__)
@@ -46,7 +51,7 @@ KINDS = {"deployment": DeploymentRecord}
 
 
 async def run(config: FleetConfig) -> None:
-    """Adopt, serve, follow and reconcile until SIGTERM or SIGINT; then close in order.
+    """Register, adopt, serve, follow and reconcile until SIGTERM or SIGINT; then close in order.
 
     Raises FileLocked, and OSError when the port is taken.
     """
@@ -63,19 +68,20 @@ async def run(config: FleetConfig) -> None:
         fleet = FleetReconciler(config, engines, store, session)
         internal_url = f"{config.control_url}/internal/v1"
         source = FeedSource(session, f"{internal_url}/feed", config.credential, kinds=KINDS)
-        follower = FeedFollower(source, KINDS)
         grammars = GrammarService(engines, judges_max=config.grammar_judges_max)
-        # A reader must never see a fleet that has not yet adopted its replicas.
-        fleet.adopt(stored)
         control = InternalHttpClient(session, internal_url, config.credential)
-        reporter = CounterReporter(fleet.samples, fleet.fleet_id, control)
-        shares = slot_shares(fleet, config.tier_guarantees)
-        registry = registry_of(fleet, follower, reporter, shares)
-        server = FleetServer(fleet, registry, config.callers, grammars, shares)
+        ownership = FleetOwnership(store, config.fleet_id, control)
+        reporter = CounterReporter(fleet.samples, ownership.instance_id, control)
+        tasks = FleetTasks(
+            *(fleet, stored, ownership, FeedFollower(source, KINDS), reporter, grammars),
+            slot_shares(fleet, config.tier_guarantees),
+        )
+        server = FleetServer(
+            fleet, tasks.registry, config.callers, grammars, tasks.shares, ownership=ownership
+        )
         await server.start(config.host, config.port)
-        log.info("fleet_started", port=config.port, adopted=len(fleet.replicas))
-        grammars.set_deployments(fleet.deployments())
-        await _until_stopped(fleet, follower, reporter, grammars)
+        log.info("fleet_started", port=config.port)
+        await _until_stopped(tasks.work())
         await grammars.close()
         await fleet.close()
         # The replicas' last samples: what control does not take now, the next start sends.
@@ -85,50 +91,74 @@ async def run(config: FleetConfig) -> None:
     store.close()
 
 
+@dataclass(frozen=True, slots=True)
+class FleetTasks:
+    """What works from the start of the process to its end."""
+
+    fleet: FleetReconciler
+    stored: StoredFleet
+    ownership: FleetOwnership
+    follower: FeedFollower
+    reporter: CounterReporter
+    grammars: GrammarService
+    shares: SlotAllocator
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        return registry_of(self.fleet, self.follower, self.reporter, self.shares)
+
+    async def work(self) -> None:
+        """Adopt once this life owns the fleet, then follow, reconcile and report for ever."""
+        await self.ownership.acquire()
+        await adopt(self.fleet, self.stored, self.ownership.generation)
+        log.info("fleet_adopted", count=len(self.fleet.replicas))
+        self.grammars.set_deployments(self.fleet.deployments())
+        # Where replicas were adopted, gateways may have some of their slots.
+        grace_seconds = GRACE_SECONDS if self.fleet.replicas else 0.0
+        self.shares.grace_until = time.monotonic() + grace_seconds
+        async with asyncio.TaskGroup() as group:
+            for each in (
+                *(self._keep_ownership(), self._follow(), self.fleet.reconcile_forever()),
+                *(self.fleet.sample_forever(), self.reporter.report_forever()),
+            ):
+                group.create_task(each)
+
+    async def _keep_ownership(self) -> None:
+        await self.ownership.keep()
+        self.fleet.stand_down()
+
+    async def _follow(self) -> None:
+        async for batch in self.follower.batches():
+            self.fleet.apply(batch)
+            if batch.is_last:
+                self.grammars.set_deployments(self.fleet.deployments())
+
+
 def slot_shares(
     fleet: FleetReconciler, guarantees: Guarantees = DEFAULT_GUARANTEES
 ) -> SlotAllocator:
-    """Return nobody's shares yet; where replicas were adopted, gateways may have some."""
-    grace = GRACE_SECONDS if fleet.replicas else 0.0
+    """Return nobody's shares yet, of which none is granted before the fleet has adopted."""
     return SlotAllocator(
         epoch=time.time_ns() // 1_000_000,
-        grace_until=time.monotonic() + grace,
+        grace_until=float("inf"),
         guarantees=guarantees,
         reserved_share=fleet.reserved_share,
     )
 
 
-async def _until_stopped(
-    fleet: FleetReconciler,
-    follower: FeedFollower,
-    reporter: CounterReporter,
-    grammars: GrammarService,
-) -> None:
-    """Follow, reconcile and report until a signal comes; an error in any ends the fleet aloud."""
+async def _until_stopped(work: Coroutine[Any, Any, None]) -> None:
+    """Work until a signal comes; an error ends the fleet aloud."""
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    stopped = loop.create_task(stopping.wait())
-    tasks = [
-        loop.create_task(fleet.reconcile_forever()),
-        loop.create_task(_follow(fleet, follower, grammars)),
-        loop.create_task(fleet.sample_forever()),
-        loop.create_task(reporter.report_forever()),
-    ]
-    await asyncio.wait((stopped, *tasks), return_when=asyncio.FIRST_COMPLETED)
-    for task in (stopped, *tasks):
+    tasks = [loop.create_task(stopping.wait()), loop.create_task(work)]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
         task.cancel()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(outcome, Exception):
             raise outcome
-
-
-async def _follow(fleet: FleetReconciler, follower: FeedFollower, grammars: GrammarService) -> None:
-    async for batch in follower.batches():
-        fleet.apply(batch)
-        if batch.is_last:
-            grammars.set_deployments(fleet.deployments())
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ import contextlib
 import os
 import re
 import signal
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import Popen
@@ -84,6 +85,9 @@ def last_stage(lines: list[str], stage_of: Callable[[str], str | None]) -> str |
 
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 REPLICA_VARIABLE = "PENSTOCK_REPLICA_ID"
+FOLDER_VARIABLE = "PENSTOCK_REPLICA_FOLDER"
+"""The folder of the fleet that started a replica: a host may have several fleets."""
+_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _STATE, _GROUP, _SESSION, _START = 0, 2, 3, 19
 _CPU = slice(11, 15)
 """Ticks of a process and of its children that ended, in user mode and in the kernel."""
@@ -190,6 +194,34 @@ def find_group(replica_id: str) -> ProcessGroup | None:
     return None
 
 
+def find_groups(folder: Path) -> dict[str, list[ProcessGroup]]:
+    """Return, by replica id, the groups of all living processes that were started for the replicas
+    of the fleet in a folder, also of those whose leader has ended.
+
+    A container may have a folder of the same name: its processes are not ours, since they have a
+    PID namespace of their own.
+    """
+    wanted = f"{FOLDER_VARIABLE}={folder}".encode()
+    sessions: defaultdict[str, list[ProcessIdentity]] = defaultdict(list)
+    replica_of: dict[str, str] = {}
+    for pid in psutil.pids():
+        stat = _stat(pid)
+        if stat is None or stat[_STATE] == "Z":
+            continue
+        sessions[stat[_SESSION]].append(ProcessIdentity(pid, _mark(stat)))
+        environment = _environment(pid)
+        if wanted in environment and _is_of_our_namespace(pid):
+            replica_of[stat[_SESSION]] = _value(environment, REPLICA_VARIABLE)
+    found: defaultdict[str, list[ProcessGroup]] = defaultdict(list)
+    for session, replica_id in replica_of.items():
+        if _ID.fullmatch(replica_id) and session != str(os.getsid(0)):
+            members = tuple(sessions[session])
+            leader = next((one for one in members if str(one.pid) == session), None)
+            gone = ProcessIdentity(int(session), "")
+            found[replica_id].append(ProcessGroup(leader or gone, members))
+    return dict(found)
+
+
 def mark_of(pid: int) -> str | None:
     """Return the mark of a process, None when there is none."""
     stat = _stat(pid)
@@ -231,3 +263,16 @@ def _environment(pid: int) -> list[bytes]:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return []
+
+
+def _value(environment: list[bytes], name: str) -> str:
+    prefix = f"{name}=".encode()
+    values = (each.removeprefix(prefix) for each in environment if each.startswith(prefix))
+    return next(values, b"").decode(errors="replace")
+
+
+def _is_of_our_namespace(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/ns/pid").samefile("/proc/self/ns/pid")
+    except OSError:
+        return False

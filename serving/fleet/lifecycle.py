@@ -210,7 +210,7 @@ class ReplicaLifecycle:
         )
         if launch is not None:
             replica.text_guard = launch.text_guard
-            if not await self.services.saved():
+            if not await self.services.saved(replica):
                 raise LaunchError("the disk does not take the fleet's state")
             replica.handle = await self.services.launcher.start(replica.launch_request(launch))
             self.services.save()

@@ -17,6 +17,7 @@ from serving.contract.node import NodeLaunch, NodeReport
 from serving.engine.adapter import GIB
 from serving.fleet.config import FleetConfig
 from serving.fleet.engine_process import (
+    FOLDER_VARIABLE,
     REPLICA_VARIABLE,
     ProcessGroup,
     ProcessIdentity,
@@ -85,7 +86,10 @@ class LocalLauncher:
         """Start a node with its engine, logging to one file. Raises LaunchError."""
         require_memory(request.spec.memory_bytes)
         report_file = self._report_file(request.replica_id)
-        environment = engine_environment(os.environ) | {REPLICA_VARIABLE: request.replica_id}
+        environment = engine_environment(os.environ) | {
+            REPLICA_VARIABLE: request.replica_id,
+            FOLDER_VARIABLE: str(self._config.directory),
+        }
         launch = node_launch(request, self._config, environment, str(report_file))
         try:
             for folder in (request.log.parent, report_file.parent):

@@ -55,8 +55,22 @@ class FleetCollector(Collector):
             value=self.fleet.store.failures,
         )
         yield self._feed_age()
+        yield from self._ownership()
         yield from self._samples()
         yield from self._shares()
+
+    def _ownership(self) -> Iterator[Metric]:
+        """Whose deployments these are: an alarm where a newer process of the fleet has them."""
+        yield GaugeMetricFamily(
+            "penstock_fleet_generation",
+            "Of this process, granted by control; 0 without one",
+            value=self.fleet.generation,
+        )
+        yield GaugeMetricFamily(
+            "penstock_fleet_superseded",
+            "1 where a newer process of the fleet has registered",
+            value=self.fleet.is_superseded,
+        )
 
     def _replicas(self) -> Metric:
         labels = ("deployment_id", "engine", "state")

@@ -1,4 +1,5 @@
-"""Reconciles what deployments ask for with the replicas there are."""
+"""Reconciles what deployments ask for with the replicas there are, for as long as this life of the
+fleet owns them."""
 
 import asyncio
 import time
@@ -10,6 +11,7 @@ from typing import Literal, Never
 import aiohttp
 import structlog
 
+from serving.contract.fleet import feed_lineage
 from serving.contract.ids import new_id
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
@@ -84,8 +86,11 @@ class FleetReconciler:
         self.engines = engines
         self.store = store
         self.samples = CounterSamples(store.directory / "samples.json", store.disk)
-        self.fleet_id = ""
         self.feed = ReplicaFeed(version=time.time_ns() // 1_000_000, lineage=new_id())
+        self.generation = 0
+        """Of this life; 0 until it owns the deployments, and states nothing."""
+        self.is_superseded = False
+        """Whether a newer life owns them: this one starts nothing and ends nothing."""
         self.replicas: dict[str, ManagedReplica] = {}
         self.restarts: dict[str, RestartBackoff] = {}
         self.restart_counts: Counter[str] = Counter()
@@ -109,17 +114,33 @@ class FleetReconciler:
             self._saved,
         )
 
-    def adopt(self, stored: StoredFleet) -> None:
-        """Take over living replicas of an earlier fleet, its name, and what was wanted of it."""
-        self.fleet_id = stored.fleet_id or f"fl_{new_id()}"
+    def own(self, generation: int) -> None:
+        """State replicas from now on, as the life of a generation."""
+        self.generation = generation
+        self.feed.lineage = feed_lineage(generation, new_id())
+
+    def stand_down(self) -> None:
+        """Leave all replicas as they are: a newer life owns the deployments. Those who follow the
+        feed are answered, so that they look for the newer one."""
+        self.is_superseded = True
+        for task in self._lifecycles.values():
+            task.cancel()
+        self.feed.wake()
+        running = [one.replica_id for one in self._live_replicas() if one.handle is not None]
+        log.error("fleet_stands_down", generation=self.generation, left_running=running)
+
+    def adopt(self, stored: StoredFleet) -> list[ManagedReplica]:
+        """Take over living replicas of an earlier life, and what was wanted of it; return the
+        ones that are of no use any more."""
         self._deployments = {record.deployment_id: record for record in stored.deployments}
         self.is_informed = bool(stored.deployments)
         self.scale_to_zero.restore(stored.asleep, stored.load_seconds)
         self.scale_to_zero.forget_others(self._deployments)
-        for entry in stored.replicas:
-            self._adopt(entry)
+        left = [one for entry in stored.replicas if (one := self._adopt(entry)) is not None]
+        self.store.forget_other_replicas(self.replicas)
         self.scale_to_zero.publish(self._deployments)
         self._save()
+        return left
 
     def deployment(self, deployment_id: str) -> DeploymentRecord | None:
         """Return a deployment as control wants it now."""
@@ -180,7 +201,7 @@ class FleetReconciler:
 
     def note_demand(self, report: DemandReport) -> None:
         """Wake what sleeps where somebody waits, and have awake what is used."""
-        if self.is_closing:
+        if not self._may_act:
             return
         for deployment_id, demand in report.deployments.items():
             deployment = self._deployments.get(deployment_id)
@@ -194,7 +215,7 @@ class FleetReconciler:
     async def reconcile_forever(self) -> None:
         """Keep actual at desired, woken by news and at least every second."""
         while True:
-            if self.is_informed and not self.is_closing:
+            if self.is_informed and self._may_act:
                 self.reconcile()
             if self.store.is_behind:
                 self._save()
@@ -221,7 +242,8 @@ class FleetReconciler:
         seconds = self.config.timings.sample_seconds
         while True:
             await asyncio.sleep(seconds - time.time() % seconds)
-            self.sample()
+            if self._may_act:
+                self.sample()
 
     def sample(self) -> None:
         """Keep a sample of what every living replica's engine counted, and go on from there."""
@@ -229,16 +251,22 @@ class FleetReconciler:
         self.samples.sample(self._live_replicas())
 
     async def close(self) -> None:
-        """Leave all replicas for adoption, or stop each in order if so configured."""
-        self.is_closing = True
-        if not self.config.keep_replicas:
+        """Leave all replicas for adoption, or stop each in order if so configured and they are
+        ours."""
+        may_end, self.is_closing = self._may_act, True
+        if may_end and not self.config.keep_replicas:
             for replica in self._live_replicas():
                 replica.drain()
             await asyncio.gather(*self._lifecycles.values(), return_exceptions=True)
         for task in self._lifecycles.values():
             task.cancel()
         await asyncio.gather(*self._lifecycles.values(), return_exceptions=True)
-        self.sample()
+        if may_end:
+            self.sample()
+
+    @property
+    def _may_act(self) -> bool:
+        return self.generation > 0 and not self.is_superseded and not self.is_closing
 
     def _reconcile(self, deployment: DeploymentRecord) -> None:
         own = self._replicas_of(deployment)
@@ -301,14 +329,14 @@ class FleetReconciler:
             replica.set_state("failed", reason=f"the fleet's own fault: {type(error).__name__}")
         self._wake.set()
 
-    def _adopt(self, stored: StoredReplica) -> None:
+    def _adopt(self, stored: StoredReplica) -> ManagedReplica | None:
+        """Take over a replica; return it if it is no longer of use."""
         replica = self._make_replica(stored.replica_id, stored.deployment, stored.url)
         if replica.restore(stored) and not replica.is_over:
             log.info("replica_adopted", replica_id=replica.replica_id, state=replica.state)
             self._add(replica)
-        elif replica.handle is not None:
-            log.warning("replica_cleared_up", replica_id=replica.replica_id)
-            replica.end(at_once=True)
+            return None
+        return replica
 
     def _make_replica(
         self,
@@ -374,6 +402,7 @@ class FleetReconciler:
         del self.replicas[replica.replica_id]
         del self._lifecycles[replica.replica_id]
         self.feed.remove(replica.replica_id)
+        self.store.forget_replica(replica.replica_id)
         replica.log_file.remove()
 
     def _deployment_state(self, deployment: DeploymentRecord, is_ready: bool) -> Standing:
@@ -415,16 +444,18 @@ class FleetReconciler:
         deployments = tuple(self._deployments.values())
         return self.store.save(
             StoredFleet(
-                *(tuple(unfinished), deployments, self.fleet_id),
+                *(tuple(unfinished), deployments),
                 asleep=tuple(sorted(self.scale_to_zero.idle_tracker.asleep)),
                 load_seconds=self.scale_to_zero.load_seconds,
             )
         )
 
-    async def _saved(self) -> bool:
-        """Remember them, and tell whether the disk took it."""
+    async def _saved(self, replica: ManagedReplica) -> bool:
+        """Remember them, and what this one is adopted from without them; tell whether the disk took
+        both."""
+        written = (self.store.put_replica(replica.stored), self._save())
         # Who stops waiting must not have what others count on written no more.
-        return await asyncio.shield(asyncio.wrap_future(self._save()))
+        return all(await asyncio.shield(asyncio.gather(*map(asyncio.wrap_future, written))))
 
 
 def is_same_news(record: ReplicaRecord, known: ReplicaRecord) -> bool:

@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 import structlog
 
+from serving.contract import SCHEMA
 from serving.contract.credential import Role
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord, State
@@ -115,7 +116,7 @@ NO_LOAD = EngineLoad(0, 0.0)
 @dataclass(frozen=True, slots=True)
 class FleetServices:
     """What a replica needs of its fleet. `save` has the fleet's state written, `saved` waits for it
-    and tells whether it is on disk."""
+    and what the replica is adopted from, and tells whether both are on disk."""
 
     timings: FleetTimings
     loading: StartupLimiter
@@ -124,7 +125,7 @@ class FleetServices:
     tokens: ReplicaTokens
     changed: Callable[["ManagedReplica"], None]
     save: Callable[[], object]
-    saved: Callable[[], Awaitable[bool]]
+    saved: Callable[["ManagedReplica"], Awaitable[bool]]
 
 
 class StoredReplica(msgspec.Struct, frozen=True):
@@ -152,6 +153,7 @@ class StoredReplica(msgspec.Struct, frozen=True):
     handle: LaunchHandle | None = None
     token_mark: str = ""
     """Of the root secret that its tokens are derived from."""
+    schema: int = SCHEMA
 
 
 class ManagedReplica:

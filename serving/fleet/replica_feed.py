@@ -17,8 +17,8 @@ class ReplicaFeed:
     """Holds the latest record of every replica and the changes that led there.
 
     `version` starts at a number no earlier run of this fleet has reached (the wall clock in
-    milliseconds), and `lineage` names the run, should that clock have been set back: a reader who
-    knew an earlier run is given a snapshot.
+    milliseconds), and `lineage` names the run and its generation, should that clock have been set
+    back: a reader who knew an earlier run is given a snapshot.
     """
 
     def __init__(self, *, version: int, lineage: str) -> None:
@@ -38,6 +38,11 @@ class ReplicaFeed:
     def refresh(self, record: ReplicaRecord) -> None:
         """Bring figures up to date for snapshots, without waking any reader."""
         self._records[record.replica_id] = record
+
+    def wake(self) -> None:
+        """Answer every reader that waits, with or without news."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def record_of(self, replica_id: str) -> ReplicaRecord | None:
         """Return the latest record of a replica."""
@@ -69,8 +74,7 @@ class ReplicaFeed:
             self._oldest_answerable = self._changes[0].version
         self.version += 1
         self._changes.append(FeedChange(self.version, "replica", replica_id, record))
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self.wake()
 
     def _snapshot(self) -> FeedPage:
         changes = tuple(

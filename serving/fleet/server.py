@@ -13,6 +13,7 @@ from serving.contract.grammar import SCHEMAS_BYTES_MAX, GrammarQuestion
 from serving.contract.slot_shares import DemandReport
 from serving.contract.units import INT64_MAX
 from serving.fleet.grammar_service import GrammarService
+from serving.fleet.ownership import FleetOwnership
 from serving.fleet.reconciler import FleetReconciler
 from serving.fleet.replica_feed import own_lineage, with_tokens
 from serving.fleet.slot_shares import SlotAllocator
@@ -27,7 +28,9 @@ QUESTION_BYTES_MAX = 8 * SCHEMAS_BYTES_MAX
 
 class FleetServer:
     """Answers on one port; `/replicas`, which names addresses, is for gateways and control,
-    `/demand` and `/grammars` are for gateways."""
+    `/demand` and `/grammars` are for gateways. The first two are 503 until this life of the fleet
+    owns its deployments: a gateway keeps what it knows. A superseded life divides no slots, and
+    states its replicas as they last were, for gateways that know no newer one."""
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class FleetServer:
         grammars: GrammarService,
         shares: SlotAllocator,
         *,
+        ownership: FleetOwnership | None = None,
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self.fleet = fleet
@@ -44,6 +48,7 @@ class FleetServer:
         self.callers = callers
         self.grammars = grammars
         self.shares = shares
+        self.ownership = ownership
         self.wait_seconds = wait_seconds
         application = web.Application(client_max_size=QUESTION_BYTES_MAX)
         application.router.add_get("/replicas", self._replicas)
@@ -70,18 +75,26 @@ class FleetServer:
         after = request.query.get("after", "0")
         if not (after.isascii() and after.isdigit() and int(after) <= INT64_MAX):
             return web.json_response({"error": f"after is {after!r}; wanted a number"}, status=400)
+        self._must_have_generation()
         lineage = request.query.get("lineage")
         credential = request.headers["authorization"].removeprefix(SCHEME)
         is_gateway = caller.role == "gateway"
         if is_gateway:
             lineage = own_lineage(lineage, credential)
-        page = await self.fleet.feed.page(int(after), lineage, wait_seconds=self.wait_seconds)
+        wait_seconds = 0.0 if self.fleet.is_superseded else self.wait_seconds
+        page = await self.fleet.feed.page(int(after), lineage, wait_seconds=wait_seconds)
         if is_gateway:
             page = with_tokens(page, credential, self.fleet.gateway_tokens())
-        return web.Response(body=encode(page), content_type="application/json")
+        response = web.Response(body=encode(page), content_type="application/json")
+        if self.fleet.is_superseded:
+            response.force_close()  # the address may lead to the newer life by now
+        return response
 
     async def _demand(self, request: web.Request) -> web.Response:
         caller = self._must_be(request, "gateway")
+        self._must_have_generation()
+        if self.fleet.is_superseded:
+            return web.json_response({"error": "a newer process of the fleet divides"}, status=503)
         try:
             report = decode(await request.read(), DemandReport)
         except ContractError as error:
@@ -110,15 +123,35 @@ class FleetServer:
         return web.Response(text="ok\n")
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        if self.fleet.is_informed and not self.fleet.is_closing:
-            return web.Response(text="ready\n")
-        return web.Response(text="no word from control yet, or closing\n", status=503)
+        problem = self._readiness_problem()
+        return web.Response(text=f"{problem or 'ready'}\n", status=503 if problem else 200)
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(
             body=generate_latest(self.registry),
             headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"},
         )
+
+    def _readiness_problem(self) -> str | None:
+        """Return why the fleet would start nothing, None if it would."""
+        fleet, own = self.fleet, self.ownership
+        if fleet.is_closing:
+            return "closing"
+        if own is not None and not fleet.generation:
+            return f"waits for control to grant fleet {own.fleet_id} a generation: {own.refusal}"
+        if own is not None and fleet.is_superseded:
+            return (
+                f"superseded: a newer process of fleet {own.fleet_id} has registered, so that this "
+                f"one, of generation {fleet.generation}, starts and ends nothing. Stop it, or "
+                "restart it to take over"
+            )
+        return None if fleet.is_informed else "no word from control yet"
+
+    def _must_have_generation(self) -> None:
+        """Raise HTTPServiceUnavailable unless replicas may be stated."""
+        if not self.fleet.generation:
+            body = '{"error": "the fleet has no generation yet"}'
+            raise web.HTTPServiceUnavailable(text=body, content_type="application/json")
 
     def _must_be(self, request: web.Request, *roles: Role) -> ServiceIdentity:
         """Return who asks. Raises HTTPUnauthorized unless it shows a credential of such a role."""

@@ -119,7 +119,8 @@ class SlotAllocator:
         self.epoch = epoch
         self.gateways: dict[str, GatewayDemand] = {}
         self._names: dict[str, str] = {}
-        self._grace_until = grace_until
+        self.grace_until = grace_until
+        """Until then slots may be in use that no gateway has reported yet: none is granted anew."""
         self._guarantees = guarantees
         self._reserved_share = reserved_share
         self._divisions: dict[str, SlotDivision] = {}
@@ -189,7 +190,7 @@ class SlotAllocator:
                 told = due.get(replica_id, {}).get(report.gateway_id, 0)
                 held = demand.held[replica_id]
                 if told > held.share:
-                    free = 0 if now < self._grace_until else own_slots[replica_id]
+                    free = 0 if now < self.grace_until else own_slots[replica_id]
                     free -= self.granted(replica_id) - gateway.may_run[replica_id]
                     told = max(held.share, min(told, free))
                 gateway.may_run[replica_id] = max(held.share, held.running, told)
@@ -239,7 +240,7 @@ class SlotAllocator:
             {id_: lease.demand.held for id_, lease in leases.items()},
         )
         taken = sum(lease.may_hold for lease in leases.values() if lease is not own)
-        free = 0 if now < self._grace_until else demand.capacity - permits - taken
+        free = 0 if now < self.grace_until else demand.capacity - permits - taken
         share = next(part for id_, part in parts.items() if leases[id_] is own)
         if share > demand.share:
             share = max(demand.share, min(share, free))
@@ -266,7 +267,7 @@ class SlotAllocator:
         """Tell whether a gateway may take more of a replica than its share: where no other may. It
         keeps that until another wants it; those that want it take turns."""
         others = [other for other in self.gateways.values() if other is not gateway]
-        if now < self._grace_until or any(replica_id in other.may_exceed for other in others):
+        if now < self.grace_until or any(replica_id in other.may_exceed for other in others):
             return False
         turns = [
             other.turn_at.get(replica_id, NEVER)

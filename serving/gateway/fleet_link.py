@@ -7,16 +7,44 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
+from serving.contract.codec import decode
+from serving.contract.fleet import generation_of
 from serving.contract.records import DEFAULT_FLEET
 from serving.contract.replica import ReplicaRecord
 from serving.contract.replica_token import unseal
+from serving.contract.units import Lineage
 from serving.feed.changes import ChangeBatch, RecordChange
-from serving.feed.follower import FeedSource
+from serving.feed.follower import FeedPosition, FeedSource, FeedUnavailable, Fetch
 from serving.feed.subscription import FeedSubscription
 from serving.gateway.directory import Directory
 from serving.gateway.slot_shares import DemandReporter, GrantedSlots
 
+
+class PageOrigin(msgspec.Struct, frozen=True):
+    """The part of a page that says which life of the fleet states it."""
+
+    lineage: Lineage = ""
+
+
 REPLICA_KINDS: dict[str, type[msgspec.Struct]] = {"replica": ReplicaRecord}
+
+
+class NewestGeneration:
+    """Asks a fleet's feed, and believes no older life of the fleet than the newest that was
+    followed: behind one address there may be two for a while."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def __call__(self, position: FeedPosition) -> bytes:
+        """Return the page after a position, whose lineage tells the generation that was followed,
+        also before a restart. Raises FeedUnavailable for the page of an older one."""
+        page = await self._fetch(position)
+        stated = generation_of(decode(page, PageOrigin).lineage)
+        followed = generation_of(position.lineage)
+        if stated < followed:
+            raise FeedUnavailable(f"generation {stated} of the fleet answers, not {followed}")
+        return page
 
 
 class FleetLink:
@@ -48,7 +76,7 @@ class FleetLink:
         )
         mirror = directory.add_fleet(fleet_id)
         self.replica_feed = FeedSubscription(
-            FeedSource(session, f"{url}/replicas", credential),
+            NewestGeneration(FeedSource(session, f"{url}/replicas", credential)),
             REPLICA_KINDS,
             folder / _state_name(fleet_id),
             mirror,

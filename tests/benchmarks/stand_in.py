@@ -153,7 +153,7 @@ def deployment(
 ) -> records.DeploymentRecord:
     """Return the one deployment there is."""
     return records.DeploymentRecord(
-        *("dep_bench", VARIANT_ID, "vllm", weights),
+        *("dep_bench", VARIANT_ID, records.DEFAULT_FLEET, "vllm", weights),
         replicas_min=1,
         replicas_max=1,
         slots=slots,

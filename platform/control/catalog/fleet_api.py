@@ -1,5 +1,6 @@
 """The operators' fleets in the management API."""
 
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -23,14 +24,25 @@ class FleetChangesSerializer(RowSerializer):
 
 
 class FleetSerializer(FleetChangesSerializer):
-    """A fleet. `generation` counts its lives, `heard_at` is when the newest last called, and
-    `replica_count` how many replicas of its deployments there are, null while that is unknown."""
+    """A fleet. `generation` grows with each start of its process, the last time at `registered_at`.
+    `heard_at` is when that process last called: `state` is `silent` after 10 seconds without a
+    call. `replica_count` is how many replicas of its deployments there are, null while that is
+    unknown."""
 
+    state = serializers.SerializerMethodField()
     replica_count = serializers.SerializerMethodField()
 
     class Meta(FleetChangesSerializer.Meta):
-        fields = ("id", "name", "region", "generation", "heard_at", "replica_count", "created_at")
-        read_only_fields = ("generation", "heard_at", "created_at")
+        fields = (
+            *("id", "name", "region", "state", "generation", "registered_at", "heard_at"),
+            *("replica_count", "created_at"),
+        )
+        read_only_fields = ("generation", "registered_at", "heard_at", "created_at")
+
+    @extend_schema_field(serializers.ChoiceField(fleets.FleetState.choices))
+    def get_state(self, fleet: Fleet) -> str:
+        """Return whether its process is heard."""
+        return fleets.state(fleet, now=timezone.now())
 
     @extend_schema_field(serializers.IntegerField(allow_null=True))
     def get_replica_count(self, fleet: Fleet) -> int | None:

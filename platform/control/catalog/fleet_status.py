@@ -3,8 +3,9 @@
 import time
 import urllib.request
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 from django.conf import settings
@@ -12,6 +13,7 @@ from django.utils.translation import gettext
 
 from serving.contract.codec import ContractError, decode
 from serving.contract.feed import FeedPage
+from serving.contract.fleet import generation_of
 from serving.contract.replica import ReplicaRecord
 
 TIMEOUT_SECONDS = 1.0
@@ -22,11 +24,13 @@ FAILURE_SECONDS = 5.0
 @dataclass(frozen=True, slots=True)
 class FleetStatus:
     """The existing replicas; `is_down` if no fleet responded, so that nothing is known, else
-    `silent` are the ids of the fleets that did not."""
+    `silent` are the ids of the fleets that did not. `generations` are those of the processes that
+    responded, by fleet."""
 
     replicas: tuple[ReplicaRecord, ...] = ()
     is_down: bool = False
     silent: frozenset[str] = frozenset()
+    generations: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, deployment_id: str) -> list[ReplicaRecord]:
         return [each for each in self.replicas if each.deployment_id == deployment_id]
@@ -77,14 +81,18 @@ def _poll() -> FleetStatus:
     """Ask all fleets at once."""
     urls = settings.CONFIG.fleet_urls
     with ThreadPoolExecutor(len(urls)) as threads:
-        found = dict(zip(urls, threads.map(_replicas, urls.values()), strict=True))
-    silent = frozenset(fleet_id for fleet_id, replicas in found.items() if replicas is None)
-    replicas = tuple(chain.from_iterable(each or () for each in found.values()))
-    return FleetStatus(replicas, is_down=len(silent) == len(urls), silent=silent)
+        found = dict(zip(urls, threads.map(_read, urls.values()), strict=True))
+    told = {fleet_id: each for fleet_id, each in found.items() if each is not None}
+    return FleetStatus(
+        tuple(chain.from_iterable(replicas for _, replicas in told.values())),
+        is_down=not told,
+        silent=frozenset(found.keys() - told.keys()),
+        generations={fleet_id: generation for fleet_id, (generation, _) in told.items()},
+    )
 
 
-def _replicas(url: str) -> list[ReplicaRecord] | None:
-    """Return a fleet's replicas, None if it does not respond."""
+def _read(url: str) -> tuple[int, list[ReplicaRecord]] | None:
+    """Return the generation of a fleet's process and its replicas, None if it does not respond."""
     request = urllib.request.Request(  # noqa: S310 - the operator's own http address
         f"{url}/replicas?after=0",
         headers={"Authorization": f"Bearer {settings.CONFIG.credential}"},
@@ -92,6 +100,7 @@ def _replicas(url: str) -> list[ReplicaRecord] | None:
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
             page = decode(response.read(), FeedPage)
-            return [decode(each.record, ReplicaRecord) for each in page.changes]
+            replicas = [decode(each.record, ReplicaRecord) for each in page.changes]
+            return generation_of(page.lineage), replicas
     except (OSError, ContractError):
         return None

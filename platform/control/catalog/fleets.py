@@ -1,11 +1,13 @@
 """Fleets: what operators set of them, and their lives, of which only the newest is heard."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
-from django.db import transaction
+from django.db import models, transaction
+from django.utils.timesince import timesince
+from django.utils.translation import gettext
 
 from control.audit import services as audit
 from control.catalog import selectors
@@ -16,11 +18,22 @@ from control.errors import Conflict, InvalidValue, NotPermitted
 from control.feed.services import publish
 from control.permissions import Actor, Permission, require_operator
 from serving.contract.fleet import (
+    SILENT_SECONDS,
     SUPERSEDED,
     FleetGeneration,
     FleetHeartbeat,
     FleetRegistration,
 )
+
+
+class FleetState(models.TextChoices):
+    """Whether the newest life of a fleet is heard; one without a heartbeat for 10 seconds is
+    silent."""
+
+    NEVER_REGISTERED = "never_registered"
+    ACTIVE = "active"
+    SILENT = "silent"
+
 
 FLEET_FIELDS = frozenset({"name", "region"})
 
@@ -65,35 +78,75 @@ def delete_fleet(*, actor: Actor, fleet: Fleet) -> None:
 
 @transaction.atomic
 def register(credential_name: str, told: FleetRegistration, *, now: datetime) -> FleetGeneration:
-    """Grant a life of a fleet the next generation, or again the one that it has.
+    """Grant a life of a fleet a generation above all before.
 
     The fleet belongs to the credential that registers first. Raises ObjectNotFound, and
     NotPermitted for another credential.
     """
     fleet = _own(credential_name, told.fleet_id)
-    if fleet.instance_id != told.instance_id:
-        fleet.instance_id, fleet.credential_name = told.instance_id, credential_name
-        fleet.generation = max(fleet.generation, told.last_generation) + 1
-        log.info("fleet_registered", fleet_id=fleet.id, generation=fleet.generation)
-    fleet.heard_at = now
-    fleet.save(update_fields=["instance_id", "credential_name", "generation", "heard_at"])
-    return FleetGeneration(fleet.generation)
+    generation = max(fleet.generation, told.last_generation) + 1
+    _take_over(fleet, credential_name, told.instance_id, generation, now)
+    return FleetGeneration(generation)
 
 
 @transaction.atomic
 def record_heartbeat(
     credential_name: str, told: FleetHeartbeat, *, now: datetime
 ) -> FleetGeneration:
-    """Record that a fleet's newest life goes on. Raises as `register`, and Conflict for another
-    generation than that."""
+    """Record that a fleet goes on in the folder that registered last. Raises as `register`, and
+    Conflict for another folder."""
     fleet = _own(credential_name, told.fleet_id)
-    if told.generation != fleet.generation or not fleet.instance_id:
+    if told.generation > fleet.generation:
+        # This database was restored from an earlier day: the fleet has been granted more since.
+        _take_over(fleet, credential_name, told.instance_id, told.generation, now)
+    elif told.instance_id != fleet.instance_id:
         log.warning("fleet_superseded", fleet_id=fleet.id, generation=told.generation)
-        words = f"{fleet.id} is at generation {fleet.generation}, not {told.generation}."
-        raise Conflict(words, code=SUPERSEDED)
-    fleet.heard_at = now
-    fleet.save(update_fields=["heard_at"])
+        raise Conflict(
+            f"{fleet.id} has generation {fleet.generation} in another folder or on another host.",
+            code=SUPERSEDED,
+        )
+    else:
+        fleet.heard_at = now
+        fleet.save(update_fields=["heard_at"])
     return FleetGeneration(fleet.generation)
+
+
+def state(fleet: Fleet, *, now: datetime) -> FleetState:
+    """Return whether a fleet's newest life is heard."""
+    if fleet.heard_at is None:
+        return FleetState.NEVER_REGISTERED
+    is_silent = now - fleet.heard_at > timedelta(seconds=SILENT_SECONDS)
+    return FleetState.SILENT if is_silent else FleetState.ACTIVE
+
+
+def state_text(fleet: Fleet, *, now: datetime) -> str:
+    """Return the same in words, with what to do about it."""
+    match state(fleet, now=now):
+        case FleetState.ACTIVE:
+            return gettext("Active")
+        case FleetState.SILENT:
+            since = timesince(fleet.heard_at or now, now)
+            return gettext(
+                "Silent for {duration}. Its replicas go on, but none may be started or replaced. "
+                "See that its process runs and reaches control."
+            ).format(duration=since)
+        case _:
+            return gettext("Never registered. Start a process with PENSTOCK_FLEET_ID={id}.").format(
+                id=fleet.id
+            )
+
+
+def _take_over(
+    fleet: Fleet, credential_name: str, instance_id: str, generation: int, now: datetime
+) -> None:
+    """Make the folder that calls the owner of a fleet."""
+    fleet.credential_name, fleet.instance_id = credential_name, instance_id
+    fleet.generation = generation
+    fleet.registered_at = fleet.heard_at = now
+    fleet.save(
+        update_fields=["credential_name", "instance_id", "generation", "registered_at", "heard_at"]
+    )
+    log.info("fleet_registered", fleet_id=fleet.id, generation=generation)
 
 
 def _own(credential_name: str, fleet_id: str) -> Fleet:

@@ -261,8 +261,9 @@ class Fleet(models.Model):
     """The owner of its deployments' replicas: a process on one host or a cluster, named by
     PENSTOCK_FLEET_ID. Its `region` is where requests are processed, empty if nobody said.
 
-    Control grants each of its lives (`instance_id`) a `generation`, and hears only the newest. It
-    belongs to the credential that registered it first.
+    Control grants each of its lives a `generation`, and hears only those of the folder that
+    registered last (`instance_id`, at `registered_at`). It belongs to the credential that
+    registered it first.
     """
 
     id = models.CharField(
@@ -283,6 +284,7 @@ class Fleet(models.Model):
     generation = models.PositiveBigIntegerField(default=0)
     instance_id = models.CharField(max_length=ID_MAX, blank=True, default="")
     credential_name = models.CharField(max_length=CREDENTIAL_NAME_MAX, blank=True, default="")
+    registered_at = models.DateTimeField(_("registered"), null=True, blank=True)
     heard_at = models.DateTimeField(_("last heard"), null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
 

@@ -38,6 +38,7 @@ def deployment(*arguments: str, weights: str = "some/model") -> DeploymentRecord
     return DeploymentRecord(
         deployment_id="dep_1",
         variant_id="var_1",
+        fleet_id="default",
         engine="vllm",
         weights=weights,
         replicas_min=1,

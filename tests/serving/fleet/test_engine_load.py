@@ -75,6 +75,7 @@ async def test_gateways_hear_how_full_the_engines_are_of_which_they_have_slots(
     callers = ServiceAuthenticator((ROOT,))
     async with aiohttp.ClientSession() as session:
         fleet = fleet_of(tmp_path, session)
+        fleet.own(1)
         fleet.replicas["full"].record_health(vitals(2, 0.93))
         fleet.replicas["empty"].record_health(vitals(0, 0.0))
         shares = SlotAllocator(epoch=1)

@@ -34,14 +34,14 @@ def test_what_was_not_written_is_written_by_the_next_try(tmp_path: Path) -> None
     store = FleetStore(tmp_path)
     assert store.open() == StoredFleet()
     in_the_way = fill(tmp_path)
-    assert not store.save(StoredFleet(fleet_id="fl_1")).result()
+    assert not store.save(StoredFleet(asleep=("dep_1",))).result()
     assert (store.is_behind, store.failures) == (True, 1)
     in_the_way.rmdir()
-    assert store.save(StoredFleet(fleet_id="fl_1")).result()
+    assert store.save(StoredFleet(asleep=("dep_1",))).result()
     assert (store.is_behind, store.failures) == (False, 1)
     store.close()
     again = FleetStore(tmp_path)
-    assert again.open() == StoredFleet(fleet_id="fl_1")
+    assert again.open() == StoredFleet(asleep=("dep_1",))
     again.close()
 
 

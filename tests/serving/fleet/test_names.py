@@ -29,6 +29,7 @@ async def listening(folder: Path, shares: SlotAllocator) -> AsyncIterator[str]:
     config = FleetConfig("http://control", "", callers, "127.0.0.1", 1, folder, 20_000, 1)
     async with aiohttp.ClientSession() as session:
         fleet = FleetReconciler(config, {}, FleetStore(folder), session)
+        fleet.own(1)
         server = FleetServer(
             fleet, CollectorRegistry(), callers, GrammarService({}, judges_max=1), shares
         )

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.integration
 DEPLOYMENT = DeploymentRecord(
     deployment_id="dep_1",
     variant_id="var_1",
+    fleet_id="default",
     engine="simulated",
     weights="none",
     replicas_min=1,

@@ -21,6 +21,7 @@ WEIGHTS = Path(__file__).parents[3] / "infra" / "demo_model" / "weights" / "bf16
 DEPLOYMENT = DeploymentRecord(
     deployment_id="dep_demo",
     variant_id="var_demo",
+    fleet_id="default",
     engine="vllm",
     weights=str(WEIGHTS),
     replicas_min=1,

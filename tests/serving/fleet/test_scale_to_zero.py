@@ -79,6 +79,7 @@ class World:
             config, {"simulated": SimulatedAdapter()}, Memory(self.folder), session
         )
         self.fleet.samples.add = lambda samples: None  # type: ignore[method-assign]
+        self.fleet.own(1)
         self.fleet.adopt(decode(kept, StoredFleet) if kept else StoredFleet())
 
     def deploy(self, kind: str) -> None:

@@ -15,6 +15,7 @@ from serving.fleet.state_store import FleetStore, StoredFleet, StoredReplica
 DEPLOYMENT = DeploymentRecord(
     deployment_id="dep_1",
     variant_id="var_1",
+    fleet_id="default",
     engine="simulated",
     weights="none",
     replicas_min=1,
@@ -58,7 +59,7 @@ def test_nobody_waits_for_the_disk_who_does_not_ask_and_what_is_last_is_kept(
     monkeypatch.setattr(state_store.os, "fsync", slow)
     store = FleetStore(tmp_path)
     store.open()
-    first, last = store.save(StoredFleet(fleet_id="fl_1")), store.save(FLEET)
+    first, last = store.save(StoredFleet(asleep=("dep_1",))), store.save(FLEET)
     assert not first.done()
     assert store.save(FLEET) is last
     is_free.set()

@@ -8,9 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from serving.contract.fleet import feed_lineage
 from serving.contract.grammar import GrammarVerdict
 from serving.engine.simulated.server import SimulatedConnection, SimulatedServer
 from serving.engine.simulated.settings import SimulatorSettings
+from serving.feed.subscription import FeedSubscription
 from serving.gateway.operator_api import warnings
 from tests.fixtures import catalog
 from tests.fixtures.fake_control import FakeControl
@@ -224,3 +226,32 @@ async def test_a_fleet_that_is_away_takes_nothing_from_the_others(regions: Regio
     await eventually(lambda: any(each.free for each in pools["dep_us"].replicas.values()))
     assert list(pools["dep_eu"].replicas) == ["rep_eu"], "as its file says"
     assert await regions.ask() == 200
+
+
+async def test_an_older_life_of_a_fleet_is_not_followed_any_more(regions: Regions) -> None:
+    """Behind one address there may be two for a while, and the older knows nothing of the newer's
+    replicas; a gateway that starts anew remembers which was the newer."""
+    us, stack = regions.fleets["us"].fleet, regions.stack
+
+    def feed() -> FeedSubscription:
+        return stack.gateway.fleets["us"].replica_feed
+
+    async def is_refused() -> None:
+        failures = feed().follower.counts.failures
+        await eventually(lambda: feed().follower.counts.failures > failures + 1)
+
+    us.lineage = feed_lineage(7, "newer")
+    us.publish("replica", "rep_us_2", None)
+    await eventually(lambda: feed().mirror.lineage == us.lineage)
+    await regions.allow("us")
+    us.lineage, newer = feed_lineage(6, "older"), us.lineage
+    us.is_snapshot = True
+    us.changes.clear()
+    us.publish("replica", "rep_gone", None)
+    for _ in range(2):
+        await is_refused()
+        assert list(stack.gateway.directory.pools["dep_us"].replicas) == ["rep_us"]
+        await stack.stop_gateway()
+        await stack.start_gateway()
+    us.lineage = newer
+    await eventually(lambda: not stack.gateway.directory.pools["dep_us"].replicas)

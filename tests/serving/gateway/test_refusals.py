@@ -135,7 +135,7 @@ async def test_models_that_do_not_run_are_not_offered(stack: Stack) -> None:
     control.feed.publish("deployment", own.deployment_id, own)
     await eventually(lambda: stack.gateway.directory.mirror.version == control.feed.version)
     assert [m.id async for m in stack.client().models.list()] == ["demo", "demo:bf16"]
-    stopped = catalog.DeploymentRecord("dep_var_demo", "var_demo", "simulated", "w", 0, 1)
+    stopped = catalog.deployment(replicas_min=0)
     control.feed.publish("deployment", "dep_var_demo", stopped)
     control.fleet.publish("replica", "rep_1", None)
     pool = stack.gateway.directory.pools["dep_var_demo"]
