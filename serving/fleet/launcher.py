@@ -108,15 +108,29 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 class LaunchError(Exception):
+    """An engine could not be started; the message says why."""
+
+
+class NoRoom(LaunchError):
     """The machine has no place for another replica now; the message says what is missing."""
 
 
-def start(launch: LaunchSpec, *, replica_id: str, log: Path) -> ProcessGroup:
-    """Start an engine that outlives us, logging to `log`. Raises LaunchError."""
+class StartRefused(Exception):
+    """A replica of the deployment would not run here until the deployment changes; the message says
+    what to change."""
+
+
+def require_memory(wanted_bytes: int) -> None:
+    """Raise NoRoom unless so much memory may be taken."""
     free = available_bytes()
-    if launch.memory_bytes > free:
-        wanted, left = launch.memory_bytes / GIB, free / GIB
-        raise LaunchError(f"needs {wanted:.1f} GiB of memory, {left:.1f} GiB is available")
+    if wanted_bytes > free:
+        wanted, left = wanted_bytes / GIB, free / GIB
+        raise NoRoom(f"no room: needs {wanted:.1f} GiB of memory, {left:.1f} GiB is available")
+
+
+def start(launch: LaunchSpec, *, replica_id: str, log: Path) -> ProcessGroup:
+    """Start an engine that outlives us, logging to `log`. Raises LaunchError, NoRoom for memory."""
+    require_memory(launch.memory_bytes)
     environment = engine_environment(os.environ) | dict(launch.environment)
     environment[REPLICA_VARIABLE] = replica_id
     try:
@@ -146,11 +160,21 @@ def engine_environment(ours: Mapping[str, str]) -> dict[str, str]:
 
 
 def free_port(base: int, count: int, taken: Collection[int]) -> int:
-    """Return the first port from `base` on that nobody listens on. Raises LaunchError."""
+    """Return the first port from `base` on that nobody listens on. Raises NoRoom."""
     for port in range(base, base + count):
         if port not in taken and _is_free(port):
             return port
-    raise LaunchError(f"no port of {base} to {base + count - 1} is free")
+    raise NoRoom(f"no room: no port of {base} to {base + count - 1} is free")
+
+
+def total_bytes() -> int:
+    """Return all the memory there is: the machine's, or less if a cgroup says so."""
+    machine = int(psutil.virtual_memory().total)
+    try:
+        limit = (CGROUP / "memory.max").read_text().strip()
+    except OSError:
+        return machine
+    return machine if limit == "max" else min(machine, int(limit))
 
 
 def available_bytes() -> int:

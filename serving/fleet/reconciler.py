@@ -8,8 +8,10 @@ from concurrent.futures import Future
 from typing import Literal, Never
 
 import aiohttp
+import msgspec
 import structlog
 
+from serving.contract.deployment_plan import DeploymentPlans
 from serving.contract.ids import new_id
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
@@ -22,8 +24,10 @@ from serving.fleet.engine_counters import CounterSamples
 from serving.fleet.engine_process import LogFile
 from serving.fleet.launcher import RestartBackoff, StartupLimiter, free_port, loads_at_once
 from serving.fleet.lifecycle import ReplicaLifecycle
+from serving.fleet.placement import Placement
 from serving.fleet.replica import NO_LOAD, FleetServices, ManagedReplica, StoredReplica
 from serving.fleet.replica_feed import ReplicaFeed
+from serving.fleet.rollout import make_room
 from serving.fleet.scale_to_zero import ScaleToZero
 from serving.fleet.state_store import FleetStore, StoredFleet
 
@@ -51,8 +55,18 @@ def is_current(replica: ManagedReplica, deployment: DeploymentRecord, wanted: Co
         and mine.weights == deployment.weights
         and mine.slots == deployment.slots
         and mine.engine_arguments == deployment.engine_arguments
+        and has_resources(mine, deployment)
         and (deployment.engine != "external" or replica.endpoint in wanted)
     )
+
+
+def has_resources(mine: DeploymentRecord, wanted: DeploymentRecord) -> bool:
+    """Tell whether a replica has what is declared. An earlier release declared no context; the same
+    arguments still gave it the right one."""
+    resources = wanted.resources
+    if mine.resources.context_tokens is None:
+        resources = msgspec.structs.replace(resources, context_tokens=None)
+    return mine.resources == resources
 
 
 def least_useful(replicas: list[ManagedReplica]) -> list[ManagedReplica]:
@@ -86,6 +100,8 @@ class FleetReconciler:
         self.feed = ReplicaFeed(version=time.time_ns() // 1_000_000, lineage=new_id())
         self.replicas: dict[str, ManagedReplica] = {}
         self.restarts: dict[str, RestartBackoff] = {}
+        self.refused: set[str] = set()
+        """The deployments whose last start was refused: none is tried until they change."""
         self.restart_counts: Counter[str] = Counter()
         self.ejection_counts: Counter[str] = Counter()
         self.scale_to_zero = ScaleToZero(self.feed, engines)
@@ -96,6 +112,7 @@ class FleetReconciler:
         self._deployments: dict[str, DeploymentRecord] = {}
         self._lifecycles: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
+        self.placement = Placement(self.replicas.values, engines, self._choose_port)
         self._services = FleetServices(
             config.timings,
             StartupLimiter(loads_at_once()),
@@ -104,6 +121,7 @@ class FleetReconciler:
             self._changed,
             self._save,
             self._saved,
+            self.placement.place,
         )
 
     def adopt(self, stored: StoredFleet) -> None:
@@ -165,11 +183,18 @@ class FleetReconciler:
         self._deployments = {each.deployment_id: each for each in own}
         self.is_informed = True
         for deployment_id, record in self._deployments.items():
-            if before.get(deployment_id) != record and deployment_id in self.restarts:
-                self.restarts[deployment_id].reset()
+            if before.get(deployment_id) != record:
+                self._note_change(record)
+        self.refused &= self._deployments.keys()
         self.scale_to_zero.forget_others(self._deployments)
         self._save()
         self._wake.set()
+
+    async def plans(self) -> DeploymentPlans:
+        """Return what each deployment needs, and how its replicas would be replaced."""
+        return await self.placement.plans(
+            [*self._deployments.values()], self.scale_to_zero.load_seconds
+        )
 
     def note_demand(self, report: DemandReport) -> None:
         """Wake what sleeps where somebody waits, and have awake what is used."""
@@ -226,6 +251,7 @@ class FleetReconciler:
         self.is_closing = True
         if not self.config.keep_replicas:
             for replica in self._live_replicas():
+                replica.drain_seconds = self.config.timings.drain_seconds
                 replica.drain()
             await asyncio.gather(*self._lifecycles.values(), return_exceptions=True)
         for task in self._lifecycles.values():
@@ -244,13 +270,17 @@ class FleetReconciler:
         current = [r for r in staying if is_current(r, deployment, wanted)]
         held = Counter(replica.endpoint for replica in current)
         # One that wakes needs the memory of those that are ending.
-        if current or not deployment.may_sleep or not any(r.is_stopping for r in own):
+        waits = not current and deployment.may_sleep and any(r.is_stopping for r in own)
+        if not waits and deployment.deployment_id not in self.refused:
             for place in (wanted - held).elements():
                 self._start(deployment, place)
         for place, surplus in (held - wanted).items():
             for replica in least_useful([r for r in current if r.endpoint == place])[:surplus]:
                 replica.drain()
-        self._retire([r for r in staying if r not in current], current, wanted)
+        outdated = [r for r in staying if r not in current]
+        self._retire(outdated, current, wanted)
+        seconds = self.scale_to_zero.load_seconds.get(deployment.deployment_id)
+        make_room(deployment, own, outdated, seconds)
 
     def _retire(
         self, outdated: list[ManagedReplica], current: list[ManagedReplica], wanted: Counter[str]
@@ -260,6 +290,19 @@ class FleetReconciler:
         for replica in outdated:
             if is_succeeded or replica.state != "ready":
                 replica.drain()
+
+    def _note_change(self, deployment: DeploymentRecord) -> None:
+        """Forget what failed before a deployment was changed; requests that began before keep the
+        longer of both times."""
+        self.refused.discard(deployment.deployment_id)
+        if deployment.deployment_id in self.restarts:
+            self.restarts[deployment.deployment_id].reset()
+        for replica in self._replicas_of(deployment):
+            self._note_timeouts(replica)
+
+    def _note_timeouts(self, replica: ManagedReplica) -> None:
+        latest = self._deployments.get(replica.deployment.deployment_id, replica.deployment)
+        replica.drain_seconds = max(replica.drain_seconds, latest.timeouts.total_seconds)
 
     def _wake_up(self, deployment: DeploymentRecord) -> None:
         """Call back those that only drain; the rest is started."""
@@ -312,7 +355,7 @@ class FleetReconciler:
         *,
         pause_seconds: float = 0.0,
     ) -> ManagedReplica:
-        return ManagedReplica(
+        replica = ManagedReplica(
             replica_id,
             deployment,
             self.engines[deployment.engine],
@@ -322,6 +365,8 @@ class FleetReconciler:
             pause_seconds=pause_seconds,
             load_seconds_before=self.scale_to_zero.load_seconds.get(deployment.deployment_id),
         )
+        self._note_timeouts(replica)
+        return replica
 
     def _changed(self, replica: ManagedReplica) -> None:
         """Publish a replica's news; its seconds of loading and its probes wake nobody."""
@@ -345,6 +390,9 @@ class FleetReconciler:
             self.scale_to_zero.note_ready(deployment, replica)
 
     def _note_failure(self, replica: ManagedReplica) -> None:
+        if replica.was_refused:
+            self.refused.add(replica.deployment.deployment_id)
+            return
         now = time.monotonic()
         steady = self.config.timings.steady_seconds
         was_steady = replica.ready_since is not None and now - replica.ready_since >= steady
@@ -360,7 +408,8 @@ class FleetReconciler:
             self._ended_replicas(), key=lambda r: r.ended_at or 0.0, reverse=True
         ):
             kept[replica.deployment.deployment_id] += 1
-            is_old = (replica.ended_at or 0.0) < oldest
+            is_told = replica.was_refused and replica.deployment.deployment_id in self.refused
+            is_old = (replica.ended_at or 0.0) < oldest and not is_told
             if is_old or kept[replica.deployment.deployment_id] > ENDED_KEPT_MAX:
                 self._forget(replica)
 
@@ -402,18 +451,14 @@ class FleetReconciler:
         taken = {
             replica.port
             for replica in self.replicas.values()
-            if replica.group is not None or not replica.is_over  # it may be about to start
+            if replica.port and not replica.is_gone
         }
         return free_port(self.config.replica_port_base, self.config.replica_count_max, taken)
 
     def _save(self) -> Future[bool]:
         """Remember all that may still run; a group being killed counts. What the disk does not take
         is tried again each second."""
-        unfinished = [
-            replica.stored
-            for replica in self.replicas.values()
-            if not replica.is_over or (replica.group is not None and replica.group.survivors)
-        ]
+        unfinished = [replica.stored for replica in self.replicas.values() if not replica.is_gone]
         deployments = tuple(self._deployments.values())
         return self.store.save(
             StoredFleet(

@@ -105,8 +105,9 @@ NO_LOAD = EngineLoad(0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class FleetServices:
-    """What a replica needs of its fleet. `choose_port` raises LaunchError; `save` has the
-    fleet's state written, `saved` waits for it and tells whether it is on disk."""
+    """What a replica needs of its fleet. `choose_port` raises NoRoom; `save` has the
+    fleet's state written, `saved` waits for it and tells whether it is on disk. `place` gives it
+    its GPUs, and raises NoRoom, StartRefused and WeightsUnreadable."""
 
     timings: FleetTimings
     loading: StartupLimiter
@@ -115,10 +116,12 @@ class FleetServices:
     changed: Callable[["ManagedReplica"], None]
     save: Callable[[], object]
     saved: Callable[[], Awaitable[bool]]
+    place: Callable[["ManagedReplica"], Awaitable[None]]
 
 
 class StoredReplica(msgspec.Struct, frozen=True):
-    """A replica that may still be running; one without a leader was about to be started."""
+    """A replica that may still be running; one without a leader was about to be started. `devices`
+    are the indexes of its GPUs."""
 
     replica_id: str
     deployment: DeploymentRecord
@@ -136,6 +139,7 @@ class StoredReplica(msgspec.Struct, frozen=True):
     template_tokens: int | None = None
     kv_capacity_tokens: int | None = None
     weights_digest: str | None = None
+    devices: tuple[int, ...] = ()
 
 
 class ManagedReplica:
@@ -161,6 +165,16 @@ class ManagedReplica:
         self.endpoint = endpoint
         self.url = endpoint or "http://127.0.0.1:0"
         self.port = 0
+        self.devices: tuple[int, ...] = ()
+        """The indexes of its GPUs."""
+        self.no_room = ""
+        """What it waits for before it can start,"""
+        self.rollout_reason = ""
+        """and why the replicas that it is to replace do not make room."""
+        self.was_refused = False
+        """Whether it would fail again until its deployment changes."""
+        self.drain_seconds = deployment.timeouts.total_seconds
+        """What running requests may take until they are cut."""
         self.state: State = "pending"
         self.progress = ""
         self.reason = ""
@@ -207,6 +221,11 @@ class ManagedReplica:
         """Whether it is about to give its memory back, whatever runs."""
         has_left = self.is_leaving and self.state not in ("ready", "draining")
         return not self.is_over and (self.is_ending or has_left)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is over and has no process left, so that its port and GPUs are free again."""
+        return self.is_over and not (self.group is not None and self.group.survivors)
 
     @property
     def is_counted(self) -> bool:
@@ -266,11 +285,12 @@ class ManagedReplica:
             template_tokens=self.template_tokens,
             kv_capacity_tokens=self.kv_capacity_tokens,
             weights_digest=self.weights_digest,
+            devices=self.devices,
         )
 
     def restore(self, stored: StoredReplica) -> bool:
         """Take over what an earlier fleet left; False when its engine is gone."""
-        self.port = stored.port
+        self.port, self.devices = stored.port, stored.devices
         self.url = stored.url or f"http://127.0.0.1:{stored.port}"
         self.state = stored.state
         self.started_at = stored.started_at
