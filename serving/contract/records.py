@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from serving.contract import SCHEMA
 from serving.contract.codec import require
+from serving.contract.resources import ReplicaResources
 from serving.contract.units import (
     WRITTEN_TIER,
     At,
@@ -210,6 +211,8 @@ class DeploymentRecord(msgspec.Struct, frozen=True, gc=False):
     sleep_after_seconds: Seconds = 0.0
     region: Name | None = None
     weights_digest: Digest | None = None
+    resources: ReplicaResources = ReplicaResources()
+    """What each of its replicas takes."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:

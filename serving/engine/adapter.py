@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from serving.contract.deployment_plan import MemoryEstimate
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import CACHE_SALT
 from serving.contract.text_guard import TextGuard
@@ -39,6 +40,27 @@ class LaunchSpec:
     """What its tokenizer makes of text, if that is known."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaNeeds:
+    """What a host gives a replica: whole GPUs of a kind, and free memory of its own.
+
+    `gpu_bytes` is what each GPU must have in all, 0 where that is not known. `estimate` is what the
+    memory goes to, None where the weights cannot be read here.
+    """
+
+    memory_bytes: int = 0
+    gpu_kind: str = ""
+    gpu_count: int = 0
+    gpu_bytes: int = 0
+    estimate: MemoryEstimate | None = None
+
+    def __str__(self) -> str:
+        """Return the needs in words, such as "2 × H100"."""
+        if self.gpu_count:
+            return f"{self.gpu_count} × {self.gpu_kind}"
+        return f"{self.memory_bytes / GIB:.1f} GiB of memory"
+
+
 class EngineAdapter(Protocol):
     """One kind of engine; `DeploymentRecord.engine` names it."""
 
@@ -51,6 +73,12 @@ class EngineAdapter(Protocol):
 
         `port` may be a placeholder, an argument of its own, that is filled in where the process
         starts. It may write files. Raises WeightsUnreadable.
+        """
+
+    def needs(self, deployment: DeploymentRecord) -> ReplicaNeeds:
+        """Return what a replica takes of the host that it is started on.
+
+        Raises WeightsUnreadable, and ValueError for a deployment that could not run on any.
         """
 
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
@@ -79,6 +107,10 @@ class ExternalAdapter:
     def launch(self, deployment: DeploymentRecord, *, port: int | str) -> LaunchSpec | None:
         """Return None: there is nothing to start."""
         return None
+
+    def needs(self, deployment: DeploymentRecord) -> ReplicaNeeds:
+        """Return nothing: it runs elsewhere."""
+        return ReplicaNeeds()
 
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
         """Return what is asked of every such server, most of which leave out what they do not know.

@@ -4,16 +4,26 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
 from serving.contract.codec import NOT_JSON
+from serving.contract.deployment_plan import MemoryEstimate
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import FEATURES, NO_PREFIX_CACHE, STRUCTURAL_TAG
 from serving.contract.text_guard import TextGuard
 from serving.contract.weights import WeightsSource, weights_source
-from serving.engine.adapter import EMBEDDING_CAPABILITIES, GENERATION_CAPABILITIES, GIB, LaunchSpec
+from serving.engine.adapter import (
+    EMBEDDING_CAPABILITIES,
+    GENERATION_CAPABILITIES,
+    GIB,
+    LaunchSpec,
+    ReplicaNeeds,
+)
+from serving.engine.memory import memory_estimate
 from serving.engine.tokenizer import declared_of, write_marked
 from serving.engine.weights import WeightsUnreadable, serving_of, weights_bytes
 
@@ -21,6 +31,10 @@ Device = Literal["cpu", "cuda"]
 
 PROCESSES_BYTES = int(2.5 * GIB)
 """Interpreter, torch and vLLM in the API server, the core and the worker, as measured."""
+
+GPU_MEMORY_SHARE = 0.92
+"""The part of a GPU that vLLM takes by default."""
+ANY_GPU = "GPU"
 
 SHUTDOWN_SECONDS = 10
 """vLLM finishes running requests this long after SIGTERM; without it, it aborts them."""
@@ -94,15 +108,47 @@ class VllmAdapter:
             *self._defaults(),
             *_declared(deployment),
             *deployment.engine_arguments,
+            *_sizes(deployment),
             *((TOKENIZER, str(marked[0])) if marked else ()),
             *_loading(source),
             *self._binding(deployment, port),
         )
-        memory = PROCESSES_BYTES + int(1.2 * weights_bytes(deployment.weights))
-        if self.device == "cpu":
-            memory += self.kv_cache_gib * GIB
+        memory = self._memory_bytes(deployment)
         guard = marked[1] if marked else None
         return LaunchSpec(command, self._environment(deployment, command), memory, guard)
+
+    def needs(self, deployment: DeploymentRecord) -> ReplicaNeeds:
+        """Return the GPUs that are declared, or the host's memory on a CPU. Without a declaration a
+        wheel for GPUs takes any.
+
+        Raises WeightsUnreadable, and ValueError for a KV cache that is smaller than one sequence of
+        the longest context, and for GPUs where vLLM is installed for the CPU.
+        """
+        resources, estimate = deployment.resources, memory_estimate(deployment)
+        memory = self._memory_bytes(deployment)
+        if self.device == "cpu":
+            if resources.accelerator:
+                raise ValueError(
+                    f"needs {resources.accelerators}, and vLLM is installed for the CPU on this"
+                    " host; install vLLM for NVIDIA GPUs there, or clear the variant's accelerator"
+                )
+            _require_room(estimate, self.kv_cache_gib * GIB)
+            return ReplicaNeeds(memory, estimate=estimate)
+        return ReplicaNeeds(
+            memory,
+            resources.accelerator or ANY_GPU,
+            resources.rank_count,
+            _gpu_bytes(deployment, estimate),
+            estimate,
+        )
+
+    def _memory_bytes(self, deployment: DeploymentRecord) -> int:
+        """Return what the host must have free: on a CPU weights and each rank's cache too."""
+        ranks = deployment.resources.rank_count
+        if self.device == "cuda":
+            return PROCESSES_BYTES * ranks
+        each = PROCESSES_BYTES + self.kv_cache_gib * GIB
+        return int(1.2 * weights_bytes(deployment.weights)) + each * ranks
 
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
         """Return what vLLM does for every model of the task, and tools where a parser is chosen."""
@@ -221,6 +267,49 @@ def _loading(source: WeightsSource) -> tuple[str, ...]:
         *("--load-format", "runai_streamer" if is_streamed else "safetensors"),
         *(pins if source.revision else ()),
     )
+
+
+def _sizes(deployment: DeploymentRecord) -> tuple[str, ...]:
+    """Return the flags of the declared resources; what is not declared stays vLLM's to choose."""
+    resources = deployment.resources
+    tensor, pipeline = resources.tensor_parallel_size, resources.pipeline_parallel_size
+    context = resources.context_tokens
+    return (
+        *(("--tensor-parallel-size", str(tensor)) if tensor > 1 else ()),
+        *(("--pipeline-parallel-size", str(pipeline)) if pipeline > 1 else ()),
+        *(("--max-model-len", str(context)) if context is not None else ()),
+    )
+
+
+def _require_room(estimate: MemoryEstimate | None, cache_bytes: int) -> None:
+    """Raise ValueError where one sequence of the longest context does not fit into the cache."""
+    if estimate is None:
+        return
+    sequence_bytes = estimate.token_bytes * estimate.context_tokens
+    if sequence_bytes > cache_bytes:
+        raise ValueError(
+            f"one sequence of {estimate.context_tokens:,} tokens needs"
+            f" {sequence_bytes / GIB:.1f} GiB of KV cache, and there are {cache_bytes / GIB:.0f}:"
+            " raise PENSTOCK_KV_CACHE_GIB of the fleet, or lower context_tokens of the variant"
+        )
+
+
+def _gpu_bytes(deployment: DeploymentRecord, estimate: MemoryEstimate | None) -> int:
+    """Return what each GPU must have in all, for its share of weights and of one sequence within
+    the part that vLLM takes; 0 if the weights cannot be read here."""
+    if estimate is None:
+        return 0
+    needed = estimate.least_bytes / deployment.resources.rank_count
+    return int(needed / _memory_share(deployment.engine_arguments))
+
+
+def _memory_share(arguments: tuple[str, ...]) -> float:
+    said = " ".join(arguments).replace("=", " ").split()
+    for flag, value in pairwise(said):
+        if flag == "--gpu-memory-utilization":
+            with suppress(ValueError):
+                return min(1.0, max(0.01, float(value)))
+    return GPU_MEMORY_SHARE
 
 
 def _declared(deployment: DeploymentRecord) -> tuple[str, ...]:

@@ -50,7 +50,8 @@ class FleetTimings:
     drain_grace_seconds: float = 1.5
     """For gateways to hear of a drain before "nothing runs" is believed."""
     drain_seconds: float = 120.0
-    """For running requests to finish; then they are cut."""
+    """For running requests to finish when the fleet stops its replicas with itself; then they are
+    cut. Otherwise they have as long as their deployment's requests may take."""
     term_seconds: float = 5.0
     """From SIGTERM, when nothing runs any more, to SIGKILL: vLLM 0.32 was seen to sit out its
     own shutdown timeout after all its work was done."""

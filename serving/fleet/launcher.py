@@ -35,7 +35,16 @@ it."""
 
 
 class LaunchError(Exception):
+    """A replica could not be started; the message says why."""
+
+
+class NoRoom(LaunchError):
     """There is no place for another replica now; the message says what is missing."""
+
+
+class StartRefused(Exception):
+    """A replica of the deployment would not run here until the deployment changes; the message says
+    what to change."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import structlog
@@ -16,8 +17,9 @@ from serving.contract.replica import State
 from serving.engine.chat_template import template_tokens
 from serving.engine.probe import EngineHealth, EngineProbe, EngineUnresponsive, exercises
 from serving.engine.weights import WeightsUnreadable, check_weights
+from serving.fleet.devices import device_environment
 from serving.fleet.engine_process import last_stage
-from serving.fleet.launcher import LaunchError
+from serving.fleet.launcher import LaunchError, NoRoom, StartRefused
 from serving.fleet.replica import ManagedReplica
 
 log = structlog.get_logger(__name__)
@@ -162,14 +164,17 @@ class ReplicaLifecycle:
             await asyncio.gather(task, leaving, return_exceptions=True)
 
     async def _become_ready(self) -> None:
-        if self.replica.state == "pending":
-            await self._pause()
+        if self.replica.state != "pending":
+            await self._load_and_test()
+            return
+        await self._pause()
+        while True:
             # What runs elsewhere takes nothing of this machine.
             async with nullcontext() if self.replica.endpoint else self._loading_permit():
-                await self._start()
-                await self._load_and_test()
-        else:
-            await self._load_and_test()
+                if await self._start():
+                    await self._load_and_test()
+                    return
+            await asyncio.sleep(self.timings.poll_seconds)
 
     async def _load_and_test(self) -> None:
         if self.replica.state == "loading":
@@ -188,20 +193,34 @@ class ReplicaLifecycle:
             self.replica.set_state("pending", f"starts again in {self.replica.pause_seconds:.0f} s")
             await asyncio.sleep(self.replica.pause_seconds)
 
-    async def _start(self) -> None:
-        self.replica.started_at = datetime.now(UTC)
+    async def _start(self) -> bool:
+        """Start the engine; False while there is no room for it."""
+        replica = self.replica
+        replica.started_at = datetime.now(UTC)
         try:
-            if not self.replica.endpoint:
+            if not replica.endpoint:
                 await self._launch()
+        except NoRoom as error:
+            replica.devices, replica.no_room = (), str(error)
+            reasons = filter(None, (replica.no_room, replica.rollout_reason))
+            replica.set_state("pending", reason="; ".join(reasons))
+            return False
+        except StartRefused as error:
+            replica.was_refused = True
+            raise ReplicaFailed(str(error)) from error
         except (LaunchError, WeightsUnreadable) as error:
             raise ReplicaFailed(str(error)) from error
-        self.replica.set_state("loading", "starting")
+        replica.no_room = ""
+        replica.set_state("loading", "starting")
+        return True
 
     async def _launch(self) -> None:
         """Start the engine; the intent is on disk before it, its handle as soon as the disk takes
-        it after it: until then the launcher finds it by its id. Raises LaunchError."""
+        it after it: until then the launcher finds it by its id. Raises LaunchError, NoRoom and
+        StartRefused."""
         replica = self.replica
         wanted = replica.deployment
+        await self.services.place(replica)
         replica.weights_digest = await asyncio.to_thread(
             check_weights, wanted.weights, wanted.weights_digest
         )
@@ -210,6 +229,8 @@ class ReplicaLifecycle:
         )
         if launch is not None:
             replica.text_guard = launch.text_guard
+            devices = device_environment(replica.devices)
+            launch = replace(launch, environment={**launch.environment, **devices})
             if not await self.services.saved(replica):
                 raise LaunchError("the disk does not take the fleet's state")
             replica.handle = await self.services.launcher.start(replica.launch_request(launch))
@@ -319,7 +340,7 @@ class ReplicaLifecycle:
     async def _drain(self) -> bool:
         """Wait for running requests to finish, up to the limit; False when it is called back."""
         self.replica.set_state("draining")
-        limit = time.monotonic() + self.timings.drain_seconds
+        limit = time.monotonic() + self.replica.drain_seconds
         await asyncio.sleep(self.timings.drain_grace_seconds)
         while self.replica.is_leaving:
             is_done = time.monotonic() >= limit or not await self._has_work()

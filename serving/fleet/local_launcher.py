@@ -29,6 +29,7 @@ from serving.fleet.launcher import (
     LaunchHandle,
     LaunchObservation,
     LaunchRequest,
+    NoRoom,
     node_launch,
 )
 
@@ -83,7 +84,8 @@ class LocalLauncher:
         self._groups: dict[ProcessIdentity, _WatchedGroup] = {}
 
     async def start(self, request: LaunchRequest) -> LaunchHandle:
-        """Start a node with its engine, logging to one file. Raises LaunchError."""
+        """Start a node with its engine, logging to one file. Raises LaunchError; NoRoom
+        for memory."""
         require_memory(request.spec.memory_bytes)
         report_file = self._report_file(request.replica_id)
         environment = engine_environment(os.environ) | {
@@ -183,11 +185,21 @@ def engine_environment(ours: Mapping[str, str]) -> dict[str, str]:
 
 
 def require_memory(needed_bytes: int) -> None:
-    """Raise LaunchError unless so much memory may still be taken."""
+    """Raise NoRoom unless so much memory may still be taken."""
     free = available_bytes()
     if needed_bytes > free:
         needed, left = needed_bytes / GIB, free / GIB
-        raise LaunchError(f"needs {needed:.1f} GiB of memory, {left:.1f} GiB is available")
+        raise NoRoom(f"no room: needs {needed:.1f} GiB of memory, {left:.1f} GiB is available")
+
+
+def total_bytes() -> int:
+    """Return all the memory there is: the machine's, or less if a cgroup says so."""
+    machine = int(psutil.virtual_memory().total)
+    try:
+        limit = (CGROUP / "memory.max").read_text().strip()
+    except OSError:
+        return machine
+    return machine if limit == "max" else min(machine, int(limit))
 
 
 def available_bytes() -> int:

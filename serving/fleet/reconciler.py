@@ -11,6 +11,7 @@ from typing import Literal, Never
 import aiohttp
 import structlog
 
+from serving.contract.deployment_plan import DeploymentPlans
 from serving.contract.fleet import feed_lineage
 from serving.contract.ids import new_id
 from serving.contract.records import DeploymentRecord
@@ -25,8 +26,10 @@ from serving.fleet.engine_process import LogFile
 from serving.fleet.launcher import Launcher, RestartBackoff, StartupLimiter, loads_at_once
 from serving.fleet.lifecycle import ReplicaLifecycle
 from serving.fleet.local_launcher import LocalLauncher
+from serving.fleet.placement import Placement
 from serving.fleet.replica import NO_LOAD, FleetServices, ManagedReplica, StoredReplica
 from serving.fleet.replica_feed import ReplicaFeed
+from serving.fleet.rollout import is_current, least_useful, make_room
 from serving.fleet.scale_to_zero import ScaleToZero
 from serving.fleet.state_store import FleetStore, StoredFleet
 
@@ -43,26 +46,6 @@ def desired_endpoints(deployment: DeploymentRecord) -> Counter[str]:
     if deployment.engine == "external":
         return Counter(set(deployment.external_urls))
     return Counter({"": deployment.replicas_min})
-
-
-def is_current(replica: ManagedReplica, deployment: DeploymentRecord, wanted: Counter[str]) -> bool:
-    """Tell whether a replica runs what the deployment now asks for, where it may still run."""
-    mine = replica.deployment
-    return (
-        mine.engine == deployment.engine
-        and mine.variant_id == deployment.variant_id
-        and mine.weights == deployment.weights
-        and mine.slots == deployment.slots
-        and mine.engine_arguments == deployment.engine_arguments
-        and (deployment.engine != "external" or replica.endpoint in wanted)
-    )
-
-
-def least_useful(replicas: list[ManagedReplica]) -> list[ManagedReplica]:
-    """Return replicas not yet ready first, then the youngest."""
-    return sorted(
-        replicas, key=lambda r: (r.state == "ready", -r.started_at.timestamp(), r.replica_id)
-    )
 
 
 Standing = Literal["stopped", "asleep", "loading", "ready"]
@@ -93,6 +76,8 @@ class FleetReconciler:
         """Whether a newer life owns them: this one starts nothing and ends nothing."""
         self.replicas: dict[str, ManagedReplica] = {}
         self.restarts: dict[str, RestartBackoff] = {}
+        self.refused: set[str] = set()
+        """The deployments whose last start was refused: none is tried until they change."""
         self.restart_counts: Counter[str] = Counter()
         self.ejection_counts: Counter[str] = Counter()
         self.scale_to_zero = ScaleToZero(self.feed, engines)
@@ -103,6 +88,7 @@ class FleetReconciler:
         self._deployments: dict[str, DeploymentRecord] = {}
         self._lifecycles: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
+        self.placement = Placement(self.replicas.values, engines)
         self._services = FleetServices(
             config.timings,
             StartupLimiter(loads_at_once()),
@@ -112,6 +98,7 @@ class FleetReconciler:
             self._changed,
             self._save,
             self._saved,
+            self.placement.place,
         )
 
     def own(self, generation: int) -> None:
@@ -193,11 +180,18 @@ class FleetReconciler:
         self._deployments = {each.deployment_id: each for each in own}
         self.is_informed = True
         for deployment_id, record in self._deployments.items():
-            if before.get(deployment_id) != record and deployment_id in self.restarts:
-                self.restarts[deployment_id].reset()
+            if before.get(deployment_id) != record:
+                self._note_change(record)
+        self.refused &= self._deployments.keys()
         self.scale_to_zero.forget_others(self._deployments)
         self._save()
         self._wake.set()
+
+    async def plans(self) -> DeploymentPlans:
+        """Return what each deployment needs, and how its replicas would be replaced."""
+        return await self.placement.plans(
+            [*self._deployments.values()], self.scale_to_zero.load_seconds
+        )
 
     def note_demand(self, report: DemandReport) -> None:
         """Wake what sleeps where somebody waits, and have awake what is used."""
@@ -256,6 +250,7 @@ class FleetReconciler:
         may_end, self.is_closing = self._may_act, True
         if may_end and not self.config.keep_replicas:
             for replica in self._live_replicas():
+                replica.drain_seconds = self.config.timings.drain_seconds
                 replica.drain()
             await asyncio.gather(*self._lifecycles.values(), return_exceptions=True)
         for task in self._lifecycles.values():
@@ -279,13 +274,17 @@ class FleetReconciler:
         current = [r for r in staying if is_current(r, deployment, wanted)]
         held = Counter(replica.endpoint for replica in current)
         # One that wakes needs the memory of those that are ending.
-        if current or not deployment.may_sleep or not any(r.is_stopping for r in own):
+        waits = not current and deployment.may_sleep and any(r.is_stopping for r in own)
+        if not waits and deployment.deployment_id not in self.refused:
             for place in (wanted - held).elements():
                 self._start(deployment, place)
         for place, surplus in (held - wanted).items():
             for replica in least_useful([r for r in current if r.endpoint == place])[:surplus]:
                 replica.drain()
-        self._retire([r for r in staying if r not in current], current, wanted)
+        outdated = [r for r in staying if r not in current]
+        self._retire(outdated, current, wanted)
+        seconds = self.scale_to_zero.load_seconds.get(deployment.deployment_id)
+        make_room(deployment, own, outdated, seconds)
 
     def _retire(
         self, outdated: list[ManagedReplica], current: list[ManagedReplica], wanted: Counter[str]
@@ -295,6 +294,19 @@ class FleetReconciler:
         for replica in outdated:
             if is_succeeded or replica.state != "ready":
                 replica.drain()
+
+    def _note_change(self, deployment: DeploymentRecord) -> None:
+        """Forget what failed before a deployment was changed; requests that began before keep the
+        longer of both times."""
+        self.refused.discard(deployment.deployment_id)
+        if deployment.deployment_id in self.restarts:
+            self.restarts[deployment.deployment_id].reset()
+        for replica in self._replicas_of(deployment):
+            self._note_timeouts(replica)
+
+    def _note_timeouts(self, replica: ManagedReplica) -> None:
+        latest = self._deployments.get(replica.deployment.deployment_id, replica.deployment)
+        replica.drain_seconds = max(replica.drain_seconds, latest.timeouts.total_seconds)
 
     def _wake_up(self, deployment: DeploymentRecord) -> None:
         """Call back those that only drain; the rest is started."""
@@ -346,7 +358,7 @@ class FleetReconciler:
         *,
         pause_seconds: float = 0.0,
     ) -> ManagedReplica:
-        return ManagedReplica(
+        replica = ManagedReplica(
             replica_id,
             deployment,
             self.engines[deployment.engine],
@@ -356,6 +368,8 @@ class FleetReconciler:
             pause_seconds=pause_seconds,
             load_seconds_before=self.scale_to_zero.load_seconds.get(deployment.deployment_id),
         )
+        self._note_timeouts(replica)
+        return replica
 
     def _changed(self, replica: ManagedReplica) -> None:
         """Publish a replica's news; its seconds of loading and its probes wake nobody."""
@@ -379,6 +393,9 @@ class FleetReconciler:
             self.scale_to_zero.note_ready(deployment, replica)
 
     def _note_failure(self, replica: ManagedReplica) -> None:
+        if replica.was_refused:
+            self.refused.add(replica.deployment.deployment_id)
+            return
         now = time.monotonic()
         steady = self.config.timings.steady_seconds
         was_steady = replica.ready_since is not None and now - replica.ready_since >= steady
@@ -394,7 +411,8 @@ class FleetReconciler:
             self._ended_replicas(), key=lambda r: r.ended_at or 0.0, reverse=True
         ):
             kept[replica.deployment.deployment_id] += 1
-            is_old = (replica.ended_at or 0.0) < oldest
+            is_told = replica.was_refused and replica.deployment.deployment_id in self.refused
+            is_old = (replica.ended_at or 0.0) < oldest and not is_told
             if is_old or kept[replica.deployment.deployment_id] > ENDED_KEPT_MAX:
                 self._forget(replica)
 
@@ -436,11 +454,7 @@ class FleetReconciler:
     def _save(self) -> Future[bool]:
         """Remember all that may still run; a group being killed counts. What the disk does not take
         is tried again each second."""
-        unfinished = [
-            replica.stored
-            for replica in self.replicas.values()
-            if not replica.is_over or replica.is_left
-        ]
+        unfinished = [replica.stored for replica in self.replicas.values() if not replica.is_gone]
         deployments = tuple(self._deployments.values())
         return self.store.save(
             StoredFleet(

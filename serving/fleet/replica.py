@@ -116,7 +116,8 @@ NO_LOAD = EngineLoad(0, 0.0)
 @dataclass(frozen=True, slots=True)
 class FleetServices:
     """What a replica needs of its fleet. `save` has the fleet's state written, `saved` waits for it
-    and what the replica is adopted from, and tells whether both are on disk."""
+    and what the replica is adopted from, and tells whether both are on disk. `place` gives it its
+    GPUs, and raises NoRoom, StartRefused and WeightsUnreadable."""
 
     timings: FleetTimings
     loading: StartupLimiter
@@ -126,10 +127,12 @@ class FleetServices:
     changed: Callable[["ManagedReplica"], None]
     save: Callable[[], object]
     saved: Callable[["ManagedReplica"], Awaitable[bool]]
+    place: Callable[["ManagedReplica"], Awaitable[None]]
 
 
 class StoredReplica(msgspec.Struct, frozen=True):
-    """A replica that may still be running; one without a handle was about to be started.
+    """A replica that may still be running; one without a handle was about to be started. `devices`
+    are the indexes of its GPUs.
 
     Releases without nodes wrote `port`, `leader` and `members` of an engine in place of a handle.
     """
@@ -154,6 +157,7 @@ class StoredReplica(msgspec.Struct, frozen=True):
     token_mark: str = ""
     """Of the root secret that its tokens are derived from."""
     schema: int = SCHEMA
+    devices: tuple[int, ...] = ()
 
 
 class ManagedReplica:
@@ -178,6 +182,16 @@ class ManagedReplica:
         self.services = services
         self.endpoint = endpoint
         self.url = endpoint or "http://127.0.0.1:0"
+        self.devices: tuple[int, ...] = ()
+        """The indexes of its GPUs."""
+        self.no_room = ""
+        """What it waits for before it can start,"""
+        self.rollout_reason = ""
+        """and why the replicas that it is to replace do not make room."""
+        self.was_refused = False
+        """Whether it would fail again until its deployment changes."""
+        self.drain_seconds = deployment.timeouts.total_seconds
+        """What running requests may take until they are cut."""
         self.state: State = "pending"
         self.progress = ""
         self.reason = ""
@@ -227,6 +241,11 @@ class ManagedReplica:
         """Whether it is about to give its memory back, whatever runs."""
         has_left = self.is_leaving and self.state not in ("ready", "draining")
         return not self.is_over and (self.is_ending or has_left)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is over and has no process left, so that its GPUs are free again."""
+        return self.is_over and not self.is_left
 
     @property
     def is_counted(self) -> bool:
@@ -285,6 +304,7 @@ class ManagedReplica:
             weights_digest=self.weights_digest,
             handle=self.handle,
             token_mark=self.token_mark,
+            devices=self.devices,
         )
 
     @property
@@ -326,6 +346,7 @@ class ManagedReplica:
 
     def restore(self, stored: StoredReplica) -> bool:
         """Take over what an earlier fleet left; False when its engine is gone."""
+        self.devices = stored.devices
         self.url = stored.url or f"http://127.0.0.1:{stored.port}"
         self.state = stored.state
         self.started_at = stored.started_at

@@ -28,9 +28,10 @@ QUESTION_BYTES_MAX = 8 * SCHEMAS_BYTES_MAX
 
 class FleetServer:
     """Answers on one port; `/replicas`, which names addresses, is for gateways and control,
-    `/demand` and `/grammars` are for gateways. The first two are 503 until this life of the fleet
-    owns its deployments: a gateway keeps what it knows. A superseded life divides no slots, and
-    states its replicas as they last were, for gateways that know no newer one."""
+    `/demand` and `/grammars` are for gateways, and `/plans` is for control. The first two are 503
+    until this life of the fleet owns its deployments: a gateway keeps what it knows. A superseded
+    life divides no slots, and states its replicas as they last were, for gateways that know no
+    newer one."""
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class FleetServer:
         application.router.add_get("/replicas", self._replicas)
         application.router.add_post("/demand", self._demand)
         application.router.add_post("/grammars", self._grammars)
+        application.router.add_get("/plans", self._plans)
         application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/readyz", self._readyz)
         application.router.add_get("/metrics", self._metrics)
@@ -118,6 +120,10 @@ class FleetServer:
         deployment = self.fleet.deployment(question.deployment_id)
         verdict = await self.grammars.judge(question, deployment)
         return web.Response(body=encode(verdict), content_type="application/json")
+
+    async def _plans(self, request: web.Request) -> web.Response:
+        self._must_be(request, "control")
+        return web.Response(body=encode(await self.fleet.plans()), content_type="application/json")
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")

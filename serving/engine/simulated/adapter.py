@@ -6,7 +6,12 @@ from serving.contract.prompt import BYTE_TOKENS
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import FEATURES, NO_PREFIX_CACHE, STRUCTURAL_TAG
 from serving.contract.text_guard import TextGuard
-from serving.engine.adapter import EMBEDDING_CAPABILITIES, GENERATION_CAPABILITIES, LaunchSpec
+from serving.engine.adapter import (
+    EMBEDDING_CAPABILITIES,
+    GENERATION_CAPABILITIES,
+    LaunchSpec,
+    ReplicaNeeds,
+)
 
 MEMORY_BYTES = 128 * 1024**2
 
@@ -28,6 +33,11 @@ class SimulatedAdapter:
         )
         # It has no control tokens.
         return LaunchSpec(command, memory_bytes=MEMORY_BYTES, text_guard=TextGuard())
+
+    def needs(self, deployment: DeploymentRecord) -> ReplicaNeeds:
+        """Return its memory, and the GPUs that are declared: it only holds them."""
+        resources = deployment.resources
+        return ReplicaNeeds(MEMORY_BYTES, resources.accelerator, resources.accelerator_count)
 
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
         """Return what the simulation speaks; features are asked of it as of vLLM."""

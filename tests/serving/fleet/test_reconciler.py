@@ -378,17 +378,20 @@ async def test_scale_from_none_to_one_to_none(tmp_path: Path) -> None:
         assert process.engines() == []
 
 
-async def test_a_drain_cuts_no_stream(fleet: tuple[Control, FleetProcess]) -> None:
-    control, process = fleet
-    [replica] = await process.ready()
-    started = asyncio.Event()
-    stream = asyncio.create_task(chat(process.session, replica, 100, started))
-    await started.wait()
-    control.deploy(changed(replicas_min=0))
-    events = await stream
-    assert events[-1] == "[DONE]"
-    assert json.loads(events[-2])["choices"][0]["finish_reason"] == "length"
-    await eventually(lambda: _are_gone(process))
+async def test_a_drain_cuts_no_stream_that_its_deployment_allows(tmp_path: Path) -> None:
+    # What the fleet gives its replicas when it is stopped itself is less.
+    short = {"PENSTOCK_FLEET_DRAIN_SECONDS": "0.5"}
+    async with running_fleet(tmp_path / "fleet", **PATIENT, **short) as (control, process):
+        control.deploy(DEPLOYMENT)
+        [replica] = await process.ready()
+        started = asyncio.Event()
+        stream = asyncio.create_task(chat(process.session, replica, 100, started))
+        await started.wait()
+        control.deploy(changed(replicas_min=0))
+        events = await stream
+        assert events[-1] == "[DONE]"
+        assert json.loads(events[-2])["choices"][0]["finish_reason"] == "length"
+        await eventually(lambda: _are_gone(process))
 
 
 async def _are_gone(process: FleetProcess) -> bool:

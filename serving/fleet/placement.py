@@ -1,0 +1,166 @@
+"""Gives replicas their GPUs, and says beforehand what a deployment needs and whether there is room.
+
+A GPU belongs to a replica from the moment that it is chosen until the replica's processes are gone.
+That is stored with the replica before anything starts on it. A GPU that no replica has is free once
+two looks in a row find its memory returned and no process on it, whosoever that was.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from serving.contract.deployment_plan import DeploymentPlan, DeploymentPlans
+from serving.contract.records import DeploymentRecord
+from serving.engine.adapter import GIB, EngineAdapter, ReplicaNeeds
+from serving.engine.weights import WeightsUnreadable
+from serving.fleet.devices import Gpu, GpuReport, read_gpus
+from serving.fleet.launcher import LaunchError, NoRoom, StartRefused
+from serving.fleet.local_launcher import require_memory, total_bytes
+from serving.fleet.replica import ManagedReplica
+from serving.fleet.rollout import plan_rollout
+
+LOOK_SECONDS = 1.0
+"""Between two looks at the GPUs."""
+
+
+class Placement:
+    """`replicas` returns all replicas of the fleet, ended ones too; `look` reads the GPUs, which
+    may block."""
+
+    def __init__(
+        self,
+        replicas: Callable[[], Iterable[ManagedReplica]],
+        engines: Mapping[str, EngineAdapter],
+        *,
+        look: Callable[[], GpuReport] = read_gpus,
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
+        self._replicas = replicas
+        self._engines = engines
+        self._look = look
+        self._look_seconds = look_seconds
+        self._turn = asyncio.Lock()
+
+    async def place(self, replica: ManagedReplica) -> None:
+        """Give a replica the GPUs that it needs. Raises NoRoom, StartRefused, WeightsUnreadable."""
+        needs = await asyncio.to_thread(self._needs, replica.deployment)
+        if needs.memory_bytes > (all_bytes := total_bytes()):
+            wanted, there = needs.memory_bytes / GIB, all_bytes / GIB
+            raise StartRefused(f"needs {wanted:.1f} GiB of memory, and this host has {there:.1f}")
+        if not needs.gpu_count:
+            return
+        async with self._turn:
+            earlier = await asyncio.to_thread(self._look)
+            await asyncio.sleep(self._look_seconds)
+            report = await asyncio.to_thread(self._look)
+            replica.devices = choose_gpus(needs, report, earlier.free, self._holders())
+
+    async def plans(
+        self, deployments: Iterable[DeploymentRecord], load_seconds: Mapping[str, float]
+    ) -> DeploymentPlans:
+        """Return what each deployment needs and how it would be rolled; those that others run have
+        no plan."""
+        own = [each for each in deployments if each.engine != "external"]
+        needs = await asyncio.to_thread(lambda: [self._needs_or_problem(each) for each in own])
+        has_gpus = any(isinstance(each, ReplicaNeeds) and each.gpu_count for each in needs)
+        report = await asyncio.to_thread(self._look) if has_gpus else GpuReport()
+        ready = Counter(
+            each.deployment.deployment_id for each in self._replicas() if each.state == "ready"
+        )
+        plans = []
+        for deployment, found in zip(own, needs, strict=True):
+            id_ = deployment.deployment_id
+            seconds = load_seconds.get(id_)
+            if isinstance(found, str):
+                plans.append(DeploymentPlan(id_, "", "refused", found, found, None, seconds))
+                continue
+            room = self._missing(found, report)
+            plan = plan_rollout(
+                deployment, has_room=not room, ready_count=ready[id_], load_seconds=seconds
+            )
+            plans.append(DeploymentPlan(id_, str(found), *plan, room, found.estimate, seconds))
+        return DeploymentPlans(tuple(plans))
+
+    def _needs(self, deployment: DeploymentRecord) -> ReplicaNeeds:
+        try:
+            return self._engines[deployment.engine].needs(deployment)
+        except ValueError as error:
+            raise StartRefused(str(error)) from error
+
+    def _needs_or_problem(self, deployment: DeploymentRecord) -> ReplicaNeeds | str:
+        try:
+            return self._needs(deployment)
+        except (StartRefused, WeightsUnreadable) as error:
+            return str(error)
+
+    def _missing(self, needs: ReplicaNeeds, report: GpuReport) -> str:
+        """Return what one more replica lacks now, empty if nothing."""
+        try:
+            if needs.gpu_count:
+                choose_gpus(needs, report, report.free, self._holders())
+            require_memory(needs.memory_bytes)
+        except (LaunchError, StartRefused) as error:
+            return str(error)
+        return ""
+
+    def _holders(self) -> dict[int, str]:
+        """Return the replica that each GPU is given to."""
+        return {
+            index: replica.replica_id
+            for replica in self._replicas()
+            if replica.devices and not replica.is_gone
+            for index in replica.devices
+        }
+
+
+def choose_gpus(
+    needs: ReplicaNeeds, report: GpuReport, free_before: Collection[int], holders: Mapping[int, str]
+) -> tuple[int, ...]:
+    """Return the indexes of GPUs for a replica: free at two looks, given to nobody, of one model.
+
+    Raises NoRoom with what stands in the way, and StartRefused where the host could never do.
+    """
+    matching = [gpu for gpu in report.gpus if gpu.is_a(needs.gpu_kind)]
+    _require_possible(needs, report, matching)
+    free = [
+        gpu
+        for gpu in matching
+        if not gpu.obstacle and gpu.index in free_before and gpu.index not in holders
+    ]
+    by_model: dict[str, list[Gpu]] = {}
+    for gpu in free:
+        by_model.setdefault(gpu.name, []).append(gpu)
+    for gpus in by_model.values():
+        if len(gpus) >= needs.gpu_count and gpus[0].memory_bytes >= needs.gpu_bytes:
+            return tuple(gpu.index for gpu in gpus[: needs.gpu_count])
+    in_the_way = [report.problem] if report.problem else [
+        f"GPU {gpu.index}: {_obstacle(gpu, holders)}" for gpu in matching if gpu not in free
+    ]  # fmt: skip
+    details = f" ({'; '.join(in_the_way)})" if in_the_way else ""
+    raise NoRoom(f"no room: needs {needs}, {len(free)} free{details}")
+
+
+def _require_possible(needs: ReplicaNeeds, report: GpuReport, matching: list[Gpu]) -> None:
+    """Raise StartRefused for more or larger GPUs than the host has, as far as they can be read."""
+    unread = [gpu for gpu in report.gpus if not gpu.memory_bytes]
+    if report.problem or unread:
+        return
+    if len(matching) < needs.gpu_count:
+        models = Counter(gpu.name for gpu in report.gpus)
+        found = ", ".join(f"{count} × {name}" for name, count in models.items())
+        raise StartRefused(
+            f"needs {needs}, and this host has {found or 'no GPU'}: change accelerator,"
+            " tensor_parallel_size or pipeline_parallel_size of the variant"
+        )
+    largest = max(gpu.memory_bytes for gpu in matching)
+    if needs.gpu_bytes > largest:
+        raise StartRefused(
+            f"needs {needs.gpu_bytes / GIB:.1f} GiB on each of {needs}, which have"
+            f" {largest / GIB:.1f}: raise tensor_parallel_size or lower context_tokens of the"
+            " variant"
+        )
+
+
+def _obstacle(gpu: Gpu, holders: Mapping[int, str]) -> str:
+    holder = holders.get(gpu.index)
+    return f"given to replica {holder}" if holder else gpu.obstacle or "not free long enough yet"
