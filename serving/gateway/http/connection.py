@@ -250,12 +250,12 @@ class HttpConnection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             ours = error.__context__  # where a callback found what is wrong
             invalid = BadRequest("Your request is not valid HTTP.")
-            self._refuse(ours if isinstance(ours, ApiError) else invalid)
+            self._send_error(ours if isinstance(ours, ApiError) else invalid)
             return
         self._around_bytes += len(piece) - self._piece_body_bytes
         most = AROUND_BYTES_MAX + self._body_bytes if self._has_head else HEAD_BYTES_MAX
         if self._around_bytes > most:
-            self._refuse(HeadersTooLarge("Your request has too many or too large headers."))
+            self._send_error(HeadersTooLarge("Your request has too many or too large headers."))
 
     def _parser_behind_head(self) -> httptools.HttpRequestParser:
         """Return a parser for what follows a head: its body, if it has one, and further requests.
@@ -394,7 +394,7 @@ class HttpConnection(asyncio.Protocol):
 
     # ---- Refusals and ends
 
-    def _refuse(self, error: ApiError) -> None:
+    def _send_error(self, error: ApiError) -> None:
         """Answer what is no request, and close. What was asked before it is answered first."""
         exchange = self.exchange
         if exchange is not None and not exchange.is_complete:

@@ -168,11 +168,11 @@ class Exchange:
         """Wait until the client took what it was sent, or is gone."""
         await self.connection.drain()
 
-    def watch(self, on_gone: Callable[[], None]) -> None:
+    def on_disconnect(self, act: Callable[[], None]) -> None:
         """Call this, and nothing else, when the client closes the connection; now if it did."""
-        self.on_gone = on_gone
+        self.on_gone = act
         if self.has_left:
-            on_gone()
+            act()
 
     @property
     def has_left(self) -> bool:
@@ -363,7 +363,7 @@ class HttpResponse:
 
     def abort(self) -> None:
         """Close the connection at once."""
-        self._through_buffer().cut()
+        self._through_buffer().abort()
 
     def close(self) -> None:
         """Forget what the client did not take."""
@@ -391,7 +391,7 @@ class DisconnectWatch:
         self._act = act
 
     def __enter__(self) -> None:
-        self._exchange.watch(self._act)
+        self._exchange.on_disconnect(self._act)
 
     def __exit__(self, *_: object) -> None:
         self._exchange.on_gone = _nobody

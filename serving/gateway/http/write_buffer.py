@@ -48,7 +48,7 @@ class ResponseWriter(Protocol):
 
     def put(self, data: bytes) -> None: ...
     async def flush(self) -> None: ...
-    def cut(self) -> None: ...
+    def abort(self) -> None: ...
     def drop(self) -> None: ...
 
 
@@ -75,7 +75,7 @@ class BodyTransfer:
         just begun."""
         return (PENDING_BYTES_MAX + self.taken) / max(now - self._began_at, 0.001)
 
-    def cut(self, now: float) -> None:
+    def abort(self, now: float) -> None:
         """End its time."""
         if not self._until.expired():
             self._until.reschedule(now)
@@ -124,7 +124,7 @@ class WriteMemory:
             largest = max(own, key=lambda one: one.kept_bytes)
             if largest is stream:
                 raise ClientTooSlow
-            largest.cut()
+            largest.abort()
         self._room.add(holder, size)
         if self.is_full:
             self.make_room()
@@ -157,7 +157,7 @@ class WriteMemory:
         while self.is_full and self._poured_bytes > self.bytes_max // 2:
             slowest = min(self._pours, key=lambda pour: pour.pace(now))
             self._leave(slowest)
-            slowest.cut(now)
+            slowest.abort(now)
 
     def _leave(self, pour: BodyTransfer) -> None:
         if pour in self._pours:
@@ -226,7 +226,7 @@ class WriteBuffer:
         except TimeoutError:
             raise ClientTooSlow from None
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Close the connection at once, whatever it still holds."""
         self.drop()
         self._line.abort()

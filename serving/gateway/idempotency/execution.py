@@ -133,17 +133,17 @@ class RecordingWriter:
         except ClientTooSlow:
             if not self._copy.is_followed:
                 raise
-            self.cut()
+            self.abort()
 
     async def flush(self) -> None:
         """Wait until all was taken. Raises ClientTooSlow."""
         if not self._is_cut:
             await self._outlet.flush()
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Close the connection at once."""
         self._is_cut = True
-        self._outlet.cut()
+        self._outlet.abort()
 
     def drop(self) -> None:
         """Forget what waits."""

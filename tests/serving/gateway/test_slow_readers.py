@@ -118,7 +118,7 @@ async def write_to_stalled(writes: list[tuple[str, int, bool]]) -> None:
         try:
             stream.put(bytes(size))
         except ClientTooSlow:
-            stream.cut()
+            stream.abort()
         cut = [each for each in streams if each[1].is_aborted and id(each[1]) not in cut_before]
         assert {other for other, _, _ in cut} <= {name}
         assert all(before[id(other)] >= before[id(line)] for _, other, _ in cut)
@@ -126,7 +126,7 @@ async def write_to_stalled(writes: list[tuple[str, int, bool]]) -> None:
         # Each organization leaves half of what it found.
         assert 1_000 - pending.total_bytes >= 1_000 // 8
     for _, _, stream in streams:
-        stream.cut()
+        stream.abort()
     assert (pending.total_bytes, pending._streams) == (0, {})
 
 
@@ -150,7 +150,7 @@ async def test_a_neighbour_keeps_as_much_beside_the_stalled_streams_of_one_as_al
         assert neighbour.kept_bytes == write_buffer.PENDING_BYTES_MAX
         assert not line.is_aborted
         for _, stream in [*streams, (line, neighbour)]:
-            stream.cut()
+            stream.abort()
         assert pending.total_bytes == 0
 
 
@@ -241,7 +241,7 @@ async def test_whole_answers_leave_half_of_the_room_to_streams() -> None:
     with pytest.raises(ClientTooSlow):
         stream.put(bytes(write_buffer.PIECE_BYTES + 1))
     assert not poured[1].done()
-    stream.cut()
+    stream.abort()
     lines[1].resume()
     await asyncio.gather(*poured, return_exceptions=True)
     assert pending.total_bytes == 0
@@ -279,7 +279,7 @@ async def test_too_much_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(200):
             out.put(b"x")
             await asyncio.sleep(0)
-    out.cut()
+    out.abort()
     assert line.is_aborted
     assert pending.total_bytes == 0
 
