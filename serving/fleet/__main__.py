@@ -110,6 +110,7 @@ class FleetTasks:
     async def work(self) -> None:
         """Adopt once this life owns the fleet, then follow, reconcile and report for ever."""
         await self.ownership.acquire()
+        self.fleet.confirm = self.ownership.confirm
         await adopt(self.fleet, self.stored, self.ownership.generation)
         log.info("fleet_adopted", count=len(self.fleet.replicas))
         self.grammars.set_deployments(self.fleet.deployments())

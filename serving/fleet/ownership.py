@@ -67,7 +67,7 @@ class FleetOwnership:
         self.generation = 0
         self.is_superseded = False
         self.refusal = "control was not asked yet"
-        self.failure_count = 0
+        self.failure_count = self._unheard_in_a_row = 0
         self._store = store
         self._path = store.directory / "ownership.json"
         self._control = control
@@ -96,19 +96,27 @@ class FleetOwnership:
 
     async def keep(self) -> None:
         """Send heartbeats until control names a newer life; without an answer this one goes on."""
-        failures_in_a_row = 0
-        while not self.is_superseded:
-            record = FleetHeartbeat(self.fleet_id, self.instance_id, self.generation)
-            try:
-                await self._control.post("fleets/heartbeat", record, FleetGeneration, CALL_SECONDS)
-                failures_in_a_row = 0
-            except InternalCallError as error:
-                if error.code == SUPERSEDED:
-                    self._stand_back(error)
-                    return
-                failures_in_a_row += 1
-                self._note_failure(error, failures_in_a_row)
+        while True:
+            if not await self.confirm():
+                return
             await asyncio.sleep(self._heartbeat_seconds)
+
+    async def confirm(self) -> bool:
+        """Send a heartbeat; tell whether this life is the newest, as far as control can be heard.
+        Whoever starts anything asks before."""
+        if self.is_superseded:
+            return False
+        record = FleetHeartbeat(self.fleet_id, self.instance_id, self.generation)
+        try:
+            await self._control.post("fleets/heartbeat", record, FleetGeneration, CALL_SECONDS)
+            self._unheard_in_a_row = 0
+        except InternalCallError as error:
+            if error.code == SUPERSEDED:
+                self._stand_back(error)
+                return False
+            self._unheard_in_a_row += 1
+            self._note_failure(error, self._unheard_in_a_row)
+        return True
 
     async def _register(self) -> int:
         record = FleetRegistration(self.fleet_id, self.instance_id, self._stored.generation)
@@ -121,6 +129,8 @@ class FleetOwnership:
         log.info("fleet_registered", fleet_id=self.fleet_id, generation=generation)
 
     def _stand_back(self, error: InternalCallError) -> None:
+        if self.is_superseded:
+            return
         self.is_superseded = True
         self._keep(is_superseded=True)
         log.error("fleet_superseded", generation=self.generation, error=error.says)

@@ -4,7 +4,7 @@ fleet owns them."""
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Literal, Never
 
@@ -74,6 +74,8 @@ class FleetReconciler:
         """Of this life; 0 until it owns the deployments, and states nothing."""
         self.is_superseded = False
         """Whether a newer life owns them: this one starts nothing and ends nothing."""
+        self.confirm: Callable[[], Awaitable[bool]] | None = None
+        """Asks control whether that is so; None where nobody is asked."""
         self.replicas: dict[str, ManagedReplica] = {}
         self.restarts: dict[str, RestartBackoff] = {}
         self.refused: set[str] = set()
@@ -109,6 +111,8 @@ class FleetReconciler:
     def stand_down(self) -> None:
         """Leave all replicas as they are: a newer life owns the deployments. Those who follow the
         feed are answered, so that they look for the newer one."""
+        if self.is_superseded:
+            return
         self.is_superseded = True
         for task in self._lifecycles.values():
             task.cancel()
@@ -465,8 +469,11 @@ class FleetReconciler:
         )
 
     async def _saved(self, replica: ManagedReplica) -> bool:
-        """Remember them, and what this one is adopted from without them; tell whether the disk took
-        both."""
+        """Remember them, and what this one is adopted from without them, before it is started; tell
+        whether the disk took both. Where a newer life owns the deployment, nothing comes of it."""
+        if self.confirm is not None and not await self.confirm():
+            self.stand_down()
+            await asyncio.Event().wait()  # until cancelled, as all of our replicas' tasks are
         written = (self.store.put_replica(replica.stored), self._save())
         # Who stops waiting must not have what others count on written no more.
         return all(await asyncio.shield(asyncio.gather(*map(asyncio.wrap_future, written))))

@@ -164,6 +164,19 @@ async def test_of_two_lives_on_two_hosts_the_newer_starts_and_the_older_ends_not
             await newer.clear_up()
 
 
+@pytest.mark.integration
+async def test_a_life_asks_before_it_starts_anything(tmp_path: Path) -> None:
+    async with running_fleet(tmp_path / "fleet", **PATIENT) as (control, fleet):
+        control.deploy(DEPLOYMENT)
+        [replica] = await fleet.ready()
+        # It would replace a dead engine sooner than it sends its next heartbeat.
+        control.generation, control.instance_id = 2, "elsewhere"
+        os.kill(fleet.leader(replica.replica_id), signal.SIGKILL)
+        await readiness_of(fleet, "superseded")
+        assert await fleet.end() == 0
+        assert starts(fleet) == 1
+
+
 async def _engines(fleet: FleetProcess, count: int) -> bool:
     return len(fleet.engines()) == count
 
