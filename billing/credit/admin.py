@@ -24,6 +24,7 @@ from billing.credit.models import (
     Lease,
     Payment,
 )
+from billing.credit.release_page import ReleaseGatewayPage
 from billing.credit.selectors import budget_by_row, grant_with_account, lease
 from billing.credit.services.adjustments import issue_credit_note, refund_or_recall, write_off
 from billing.credit.services.grants import grant_credit, reverse_grant
@@ -283,6 +284,11 @@ class LeaseAdmin(ReadOnlyAdmin):
     }
     ordering = ("-granted_at",)
     actions_detail = ("release", "acknowledge")
+
+    def get_custom_urls(self) -> tuple[tuple[str, str, Any], ...]:
+        """Return the address of the release of a silent gateway."""
+        page = ReleaseGatewayPage.as_view(model_admin=self)
+        return (("release-gateway/", "credit_release_gateway", page),)
 
     granted = dollars("granted_nanos", _("Granted"))
     settled = dollars("settled_nanos", _("Settled"))

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from billing.economics.models import EngineLife, JudgedHour, Judgement
 from billing.economics.reconciliation import ONE_HOUR, SETTLED_AFTER, Reconciled, reconcile
-from billing.metering.alarms import OPERATOR, raise_alarms
+from control.alarms.count import OPERATOR, raise_alarms
 
 MISSED_MAX = timedelta(hours=48)
 """So far back hours are made up for that nobody judged while the worker was away."""

@@ -23,7 +23,6 @@ from billing.following.errors import NotAtHandError
 from billing.following.models import Seal
 from billing.following.sealing import PATIENTLY, RECORD
 from billing.following.span import span, usage_of_span
-from billing.metering.alarms import OPERATOR, raise_alarms
 from billing.metering.batch import AGE_MAX
 from billing.metering.models import (
     Caller,
@@ -34,6 +33,7 @@ from billing.metering.models import (
     UsageEvent,
 )
 from billing.metering.partitions import partition_name
+from control.alarms.count import OPERATOR, raise_alarms
 from serving.contract.ids import id_floor
 
 logger = structlog.get_logger(__name__)

@@ -16,8 +16,8 @@ from billing.following.sealing import PATIENTLY, digests
 from billing.following.span import span, usage_of_span
 from billing.ledger import integrity as ledger
 from billing.ledger.integrity import SHOWN_MAX, Check, Finding, run
-from billing.metering.alarms import OPERATOR, raise_alarms
 from billing.metering.models import Day
+from control.alarms.count import OPERATOR, raise_alarms
 
 HASH_AGAIN = f"""
 /* Organizations whose rows of a day are not those that were sealed. */

@@ -15,8 +15,8 @@ from billing.following.follow import FOLLOWERS
 from billing.following.models import Cursor
 from billing.following.posting import has_unposted, post_through
 from billing.following.span import span, usage_of_span
-from billing.metering.alarms import OPERATOR, raise_alarms
 from billing.metering.models import Day
+from control.alarms.count import OPERATOR, raise_alarms
 from control.db.privileges import UNLIMITED_TRANSACTION
 from control.feed.database_identity import current_database_id
 

@@ -13,7 +13,7 @@ from billing.following.pace import Pace
 from billing.following.sealing import seal_days
 from billing.following.selectors import has_stopped, late_followers
 from billing.following.trimming import trim_minutes as trim
-from billing.metering.alarms import OPERATOR, raise_alarms
+from control.alarms.count import OPERATOR, raise_alarms
 
 PATIENTLY = {"soft_time_limit": 1800, "time_limit": 1860}
 """Of tasks whose statements may take 15 minutes (`sealing.PATIENTLY`)."""

@@ -1,7 +1,6 @@
-"""The operator's view of usage: events, alarms, and what could not be booked."""
+"""The operator's view of usage: events, and what could not be booked."""
 
 from functools import partial
-from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -9,13 +8,10 @@ from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
-from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action
 
-from billing.metering.alarm_words import words_of
-from billing.metering.alarms_page import LINK_WORDS, AlarmsPage, address_behind
 from billing.metering.batch import AGE_MAX
 from billing.metering.event_list import (
     FaultFilter,
@@ -24,8 +20,7 @@ from billing.metering.event_list import (
     PatientPaginator,
     WithinFilter,
 )
-from billing.metering.models import Day, DeadLetter, ResentUsage, Tally, UsageCorrection, UsageEvent
-from billing.metering.release_page import ReleaseGatewayPage
+from billing.metering.models import Day, DeadLetter, ResentUsage, UsageCorrection, UsageEvent
 from billing.metering.services import book_again, dismiss
 from control.admin.base import ReadOnlyAdmin
 from control.admin.confirm import Confirmation, ReasonForm, confirm
@@ -163,48 +158,6 @@ class DeadLetterAdmin(ReadOnlyAdmin):
 
     def _letter(self, object_id: str) -> DeadLetter:
         return get_object_or_404(DeadLetter, pk=object_id)
-
-
-@admin.register(Tally)
-class TallyAdmin(ReadOnlyAdmin):
-    """Alarms by day; the page of alarms says what they mean."""
-
-    list_display = ("day", "alarm", "organization_id", "count")
-    list_filter = ("kind",)
-    search_fields = ("=organization_id",)
-    fields = ("day", "alarm", "meaning", "to_do", "behind", "organization_id", "count")
-    readonly_fields = ("alarm", "meaning", "to_do", "behind")
-    ordering = ("-day", "kind")
-
-    def get_custom_urls(self) -> tuple[tuple[str, str, Any], ...]:
-        """Return the addresses of the page of alarms, and of a release of a silent gateway."""
-        release = ReleaseGatewayPage.as_view(model_admin=self)
-        return (
-            ("alarms/", "metering_alarms", AlarmsPage.as_view(model_admin=self)),
-            ("alarms/release/", "metering_release_gateway", release),
-        )
-
-    @admin.display(description=_("Alarm"), ordering="kind")
-    def alarm(self, tally: Tally) -> str:
-        """Return its name in words."""
-        return str(words_of(tally.kind).name)
-
-    @admin.display(description=_("What it means"))
-    def meaning(self, tally: Tally) -> str:
-        """Return what happened."""
-        return str(words_of(tally.kind).meaning)
-
-    @admin.display(description=_("What to do"))
-    def to_do(self, tally: Tally) -> str:
-        """Return what an operator does about it."""
-        return str(words_of(tally.kind).action)
-
-    @admin.display(description=_("Behind it"))
-    def behind(self, tally: Tally) -> str:
-        """Return a link to the rows behind it."""
-        behind = words_of(tally.kind).behind
-        url = address_behind(behind, tally.kind)
-        return format_html('<a href="{}">{}</a>', url, LINK_WORDS[behind])
 
 
 @admin.register(Day)

@@ -7,7 +7,7 @@ from control.permissions import Permission
 
 
 class MeteringConfig(AppConfig):
-    """Usage events, their corrections, dead letters and alarms."""
+    """Usage events, their corrections and dead letters."""
 
     name = "billing.metering"
     label = "metering"
@@ -22,15 +22,16 @@ class MeteringConfig(AppConfig):
     )
 
     def ready(self) -> None:
-        """Forget what was interned when the database becomes another one; hear of messages that
-        were given up, of replicas that failed, and of what is about to be deleted."""
-        from billing.metering import catalog_references, failed_replicas, undelivered
+        """Forget what was interned when the database becomes another one; hear of what is about to
+        be deleted; show what needs attention beside the alarms."""
+        from billing.metering import catalog_references
+        from billing.metering.attention import usage_to_look_at
         from billing.metering.claims import forget_claims
         from billing.metering.interning import forget_interned
+        from control.alarms import page as alarms_page
         from control.feed.database_identity import on_change
 
         on_change(forget_interned)
         on_change(forget_claims)
-        undelivered.listen()
-        failed_replicas.listen()
         catalog_references.listen()
+        alarms_page.register(usage_to_look_at)

@@ -9,8 +9,7 @@ from django.db import connection
 from billing.credit.selectors import BudgetKey, LeaseTerms, budget_rows, key_at, lease_terms
 from billing.credit.services.budgets import open_budgets
 from billing.credit.services.leases import lease_row
-from billing.metering.alarms import Alarm
-from billing.metering.judging import Fact
+from billing.metering.judging import Fact, UsageAlarm
 from serving.contract.budget import (
     balance_budget_id,
     is_fine,
@@ -38,7 +37,7 @@ class Claims(msgspec.Struct, frozen=True, gc=False):
 
     chain: Chain
     settled_nanos: dict[int, int]
-    alarms: list[Alarm]
+    alarms: list[UsageAlarm]
 
 
 class Claimants:
@@ -151,9 +150,9 @@ def _stated(charges: Iterable[LeaseCharge]) -> dict[str, int]:
     return stated
 
 
-def _doubts(fact: Fact, stated: Mapping[str, int]) -> list[Alarm]:
+def _doubts(fact: Fact, stated: Mapping[str, int]) -> list[UsageAlarm]:
     """Return what a gateway's figures leave to explain."""
-    nanos, alarms = fact.charged_nanos, list[Alarm]()
+    nanos, alarms = fact.charged_nanos, list[UsageAlarm]()
     if fact.fault is None and stated and set(stated.values()) != {nanos}:
         alarms.append("charge_difference")
     if nanos and balance_budget_id(fact.event.organization_id) not in stated:

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping
 
 from billing.credit.selectors import BudgetKey, fine_rows, key_at
 from billing.credit.services.leases import charge
-from billing.metering.alarms import Alarms
 from billing.metering.claims import Claimants, Claims
 from billing.metering.judging import Fact
+from control.alarms.count import Alarms
 from serving.contract.budget import LimitPeriod, limit_budget_id, limited_id
 
 FINE: tuple[LimitPeriod, ...] = ("week", "day")

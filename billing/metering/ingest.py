@@ -16,7 +16,6 @@ import structlog
 from django.db import Error, InterfaceError, OperationalError, transaction
 
 from billing.credit.services.leases import check_clock
-from billing.metering.alarms import OPERATOR, Alarms, raise_alarms
 from billing.metering.batch import (
     LOST,
     Batch,
@@ -36,6 +35,7 @@ from billing.metering.judging import Fact, Judge
 from billing.metering.partitions import ensure_days
 from billing.metering.resent import note_shipment
 from billing.metering.staging import correct_once, insert_once, stored
+from control.alarms.count import OPERATOR, Alarms, raise_alarms
 from control.dataplane.gateways import owned_by_others
 from control.db.retries import with_retries
 from control.feed.database_identity import database_id

@@ -6,10 +6,10 @@ somebody is told.
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Literal
 
 import msgspec
 
-from billing.metering.alarms import Alarm
 from billing.metering.batch import PoisonError, Received
 from billing.metering.interning import (
     CALLERS,
@@ -26,6 +26,24 @@ from control.pricing.selectors import PriceValidity, price_validity
 from serving.contract.price import TokenCharge
 from serving.contract.usage import UsageEvent
 
+UsageAlarm = Literal[
+    "unknown_lease",
+    "closed_lease",
+    "foreign_lease",
+    "missing_lease",
+    "charge_difference",
+    "lease_overrun",
+    "foreign_caller",
+    "unknown_price",
+    "foreign_price",
+    "early_price",
+    "superseded_price",
+    "other_band",
+    "other_content",
+    "duplicate_event",
+    "dead_letter",
+]
+"""The kinds of alarms that ingest raises."""
 CLOCKS_APART_MAX = timedelta(minutes=5)
 """A price may be named this long before it is in force, or after it was: clocks differ."""
 CHARGE_MAX_NANOS = 10**15
@@ -87,7 +105,7 @@ class Judge:
         )
 
 
-def price_fault(event: UsageEvent, price: PriceValidity | None, at: datetime) -> Alarm | None:
+def price_fault(event: UsageEvent, price: PriceValidity | None, at: datetime) -> UsageAlarm | None:
     """Return why an event cannot be charged by the price it names: never in force for it."""
     if price is None or price.at(at) == "cancelled":
         return "unknown_price"
@@ -98,9 +116,9 @@ def price_fault(event: UsageEvent, price: PriceValidity | None, at: datetime) ->
     return "early_price" if price.at(at + CLOCKS_APART_MAX) == "not_yet" else None
 
 
-def price_alarms(event: UsageEvent, price: PriceValidity, at: datetime) -> tuple[Alarm, ...]:
+def price_alarms(event: UsageEvent, price: PriceValidity, at: datetime) -> tuple[UsageAlarm, ...]:
     """Return what about a price deserves a look, though it is charged as named."""
-    alarms: list[Alarm] = []
+    alarms: list[UsageAlarm] = []
     if price.at(at - CLOCKS_APART_MAX) == "superseded":
         alarms.append("superseded_price")
     if not price.takes(event.input_tokens):

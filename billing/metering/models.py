@@ -253,24 +253,3 @@ class ResentUsage(models.Model):
 
     def __str__(self) -> str:
         return self.gateway_id
-
-
-class Tally(models.Model):
-    """How often something worth a person's attention happened, per organization and day."""
-
-    organization_id = models.CharField(max_length=ID_MAX)
-    kind = models.CharField(max_length=40)
-    day = models.DateField()
-    count = models.BigIntegerField(default=0)
-
-    class Meta:
-        db_table = "metering_tally"
-        verbose_name = "alarm count"
-        constraints = [
-            models.UniqueConstraint(
-                fields=["organization_id", "kind", "day"], name="tally_is_unique"
-            )
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.day}: {self.count}"

@@ -106,6 +106,13 @@ class CatalogConfig(AppConfig):
     verbose_name = _("Catalog")
     change_permission = Permission.CATALOG_WRITE
 
+    def ready(self) -> None:
+        """Show failed replicas beside the alarms."""
+        from control.alarms.page import register
+        from control.catalog.attention import failed_replicas
+
+        register(failed_replicas)
+
 
 class PricingConfig(AppConfig):
     """Price books."""
@@ -154,6 +161,13 @@ class MailConfig(AppConfig):
     view_permission = Permission.OPERATORS_WRITE
     """An email may hold another operator's live link."""
     deliveries = "control.mail.delivery"
+
+
+class AlarmsConfig(AppConfig):
+    """Counts of what operators must look at."""
+
+    name = "control.alarms"
+    verbose_name = _("Alarms")
 
 
 class OutboxConfig(AppConfig):

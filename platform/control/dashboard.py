@@ -18,8 +18,8 @@ from control.organizations import selectors as tenants
 PAGES = (
     (
         {"title": _("Alarms"), "icon": "notifications"},
-        "metering.view_tally",
-        "admin:metering_alarms",
+        "alarms.view_alarmcount",
+        "admin:alarms_overview",
     ),
     (
         {"title": _("Outbox"), "icon": "outbox"},

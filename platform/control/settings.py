@@ -57,6 +57,7 @@ INSTALLED_APPS = [
     "control.apps.LimitsConfig",
     "control.apps.AuditConfig",
     "control.apps.MailConfig",
+    "control.apps.AlarmsConfig",
     "control.apps.OutboxConfig",
     "control.apps.FeedConfig",
     "control.apps.DataplaneConfig",

@@ -12,9 +12,10 @@ from billing.credit.models import Budget, CreditGrant, Lease, Payment
 from billing.credit.selectors import balance_nanos, owed_nanos
 from billing.credit.services.leases import charge
 from billing.metering.ingest import ingest
-from billing.metering.models import DeadLetter, Tally, UsageEvent
+from billing.metering.models import DeadLetter, UsageEvent
 from billing.metering.services import book_again
 from control.accounts.models import User
+from control.alarms.models import AlarmCount
 from control.audit.models import AuditEvent
 from control.errors import Conflict, NotPermitted
 from control.permissions import Actor
@@ -35,7 +36,7 @@ PAGES = [
     "ledger/transaction",
     "metering/usageevent",
     "metering/deadletter",
-    "metering/tally",
+    "alarms/alarmcount",
     "metering/day",
     "following/proof",
     "following/cursor",
@@ -235,7 +236,7 @@ def test_an_event_of_a_clock_ahead_is_kept_and_booked_when_its_time_has_come(cus
     ahead = make_event(customer, price, received_at=NOW + timedelta(minutes=6))
     receipt = ingest(make_batch([ahead, make_event(customer, price)]), now=NOW)
     assert (receipt.accepted, len(receipt.dead_lettered)) == (1, 1)
-    assert Tally.objects.get(kind="dead_letter").count == 1
+    assert AlarmCount.objects.get(kind="dead_letter").count == 1
     letter = DeadLetter.objects.get()
     with pytest.raises(Conflict, match="clock ahead"):
         book_again(actor=Actor.for_system("tests"), letter=letter, now=NOW)

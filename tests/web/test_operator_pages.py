@@ -20,7 +20,7 @@ PAGES = {
     "margin": "economics/enginelife/margin/",
     "margin by organization": "economics/enginelife/margin/?by=organization",
     "reconciliation": "economics/enginelife/reconciliation/",
-    "alarms": "metering/tally/alarms/",
+    "alarms": "alarms/alarmcount/overview/",
 }
 
 

@@ -8,12 +8,12 @@ from django.db import transaction
 
 from billing.credit.services.reversals import give_back, take_back
 from billing.ledger.models import Cause
-from billing.metering.alarms import raise_alarms
 from billing.payments.models import Dispute, PaymentStatus, StripePayment
 from billing.payments.selectors import dispute as dispute_by_id
 from billing.payments.selectors import locked_payment, nanos, payment_of_intent
 from billing.payments.services.shares import credit_in_part
 from billing.payments.signals import dispute_changed
+from control.alarms.count import raise_alarm_on_commit
 from control.audit import services as audit
 from control.permissions import Actor
 from serving.contract.money import exact_dollars
@@ -63,8 +63,7 @@ def _opened(said: stripe.Dispute, payment: StripePayment, *, now: datetime) -> D
         opened_at=now,
     )
     _record("dispute.open", dispute)
-    alarm = {(dispute.organization_id, "payment_disputed"): 1}
-    transaction.on_commit(lambda: raise_alarms(alarm, now=now), robust=True)
+    raise_alarm_on_commit(dispute.organization_id, "payment_disputed", now=now)
     return dispute
 
 

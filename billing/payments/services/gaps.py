@@ -4,10 +4,8 @@
 from collections.abc import Collection
 from datetime import datetime
 
-from django.db import transaction
-
-from billing.metering.alarms import raise_alarms
 from billing.payments.models import Gap, GapKind
+from control.alarms.count import raise_alarm_on_commit
 from control.audit import services as audit
 from control.permissions import Actor
 
@@ -42,9 +40,7 @@ def open_gap(
         },
     )
     if is_new:
-        transaction.on_commit(
-            lambda: raise_alarms({(organization_id, "payment_gap"): 1}, now=now), robust=True
-        )
+        raise_alarm_on_commit(organization_id, "payment_gap", now=now)
     if not is_new and gap.closed_at is not None and gap.closed_by == "":
         gap.closed_at, gap.closed_because, gap.words = None, "", words[:WORDS_MAX]
         gap.save(update_fields=["closed_at", "closed_because", "words"])

@@ -11,9 +11,9 @@ import msgspec
 import structlog
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.dispatch import Signal
 from django.utils import timezone
 
+from control.alarms.count import OPERATOR, raise_alarm_on_commit
 from control.audit import services as audit
 from control.catalog import selectors
 from control.catalog.external_servers import check_unique
@@ -63,9 +63,6 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 NOT_PUBLISHED = frozenset({"hourly_cost_nanos"})
 """Fields of a deployment that the data plane does not get."""
 FAILURES_KEPT = timedelta(days=90)
-replica_failed = Signal()
-"""Sent once for each failure, in the transaction that keeps it, with `failure` (ReplicaFailure) and
-`now`."""
 
 logger = structlog.get_logger(__name__)
 
@@ -447,5 +444,5 @@ def _note_failure(failure: ReplicaFailure) -> bool:
             deployment_id=kept.deployment_id,
             reason=kept.reason,
         )
-        replica_failed.send(ReplicaFailure, failure=kept, now=kept.noticed_at)
+        raise_alarm_on_commit(OPERATOR, "replica_failed", now=kept.noticed_at)
     return is_new

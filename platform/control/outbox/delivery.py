@@ -25,6 +25,7 @@ from django.db.models import QuerySet
 from django.dispatch import Signal
 from django.utils import timezone
 
+from control.alarms.count import OPERATOR, raise_alarm_on_commit
 from control.audit import services as audit
 from control.outbox.claims import ConcurrencyLimits, claim, ends_of
 from control.outbox.models import ERROR_MAX, OPEN, OutboxMessage
@@ -46,8 +47,8 @@ JITTER = 0.2
 together."""
 _random = SystemRandom()
 given_up = Signal()
-"""Sent in the transaction that gives a message up, with `message` (OutboxMessage), `is_alarm`
-(whether operators are alerted) and `now`. The message is not retried automatically."""
+"""Sent in the transaction that gives a message up, with `message` (OutboxMessage) and `now`. The
+message is not retried automatically."""
 
 
 class DeliveryError(Exception):
@@ -115,7 +116,7 @@ class RetryPolicy:
     attempts_max: int | None = None
     time_limit: timedelta = timedelta(seconds=30)
     is_alarm: bool = True
-    """Whether giving up alerts the operators."""
+    """Whether giving up is an alarm."""
 
     def wait(self, attempt: int) -> timedelta:
         """Return the wait after the failure of an attempt (counted from 1)."""
@@ -245,7 +246,10 @@ def _give_up(message: OutboxMessage, reason: str, *, now: datetime) -> None:
         organization_id=message.organization_id or "",
         details={"kind": message.kind, "attempts": message.attempts, "reason": reason},
     )
-    given_up.send(OutboxMessage, message=message, is_alarm=is_alarm, now=now)
+    if is_alarm:
+        owner = message.organization_id or OPERATOR
+        raise_alarm_on_commit(owner, "outbox_message_abandoned", now=now)
+    given_up.send(OutboxMessage, message=message, now=now)
 
 
 def _mine(message: OutboxMessage) -> QuerySet[OutboxMessage]:

@@ -24,8 +24,8 @@ from tests.fixtures.usage import GATEWAY, NOW, ask_for, give_credit, make_custom
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 OPERATOR = Actor.for_system("tests")
-ALARMS = "/admin/metering/tally/alarms/"
-PAGE = f"{ALARMS}release/?gateway={GATEWAY}"
+ALARMS = "/admin/alarms/alarmcount/overview/"
+PAGE = f"/admin/credit/lease/release-gateway/?gateway={GATEWAY}"
 LATER = NOW + timedelta(hours=2)
 
 

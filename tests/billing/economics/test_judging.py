@@ -9,9 +9,9 @@ from billing.economics import judging
 from billing.economics.judging import MISSED_MAX, judge_hour, judge_missed_hours, missed_hours
 from billing.economics.models import JudgedHour, Judgement
 from billing.economics.reconciliation import reconcile
-from billing.metering.alarms import OPERATOR
 from billing.metering.ingest import ingest
-from billing.metering.models import Tally
+from control.alarms.count import OPERATOR
+from control.alarms.models import AlarmCount
 from control.catalog.models import Engine
 from tests.fixtures.engines import HOUR, make_sample, send
 from tests.fixtures.organizations import make_deployment
@@ -23,7 +23,7 @@ ONE_HOUR = timedelta(hours=1)
 
 def count(kind):
     return sum(
-        Tally.objects.filter(kind=kind, organization_id=OPERATOR).values_list("count", flat=1)
+        AlarmCount.objects.filter(kind=kind, organization_id=OPERATOR).values_list("count", flat=1)
     )
 
 

@@ -8,9 +8,9 @@ import pytest
 from billing.economics.judging import judge_missed_hours
 from billing.economics.reconciliation import PROBE_TOKENS, reconcile
 from billing.economics.tasks import reconcile as task
-from billing.metering.alarms import OPERATOR
 from billing.metering.ingest import ingest
-from billing.metering.models import Tally
+from control.alarms.count import OPERATOR
+from control.alarms.models import AlarmCount
 from tests.fixtures.engines import HOUR, make_sample, send
 from tests.fixtures.usage import make_batch, make_event
 
@@ -58,7 +58,7 @@ def test_tokens_that_no_event_names_are_an_alarm(serve):
     [one] = judge()
     assert (one.unexplained_input_tokens, one.unexplained_output_tokens) == (0, 480 - PROBE_TOKENS)
     assert judge_missed_hours(now=HOUR + timedelta(minutes=75)) == 1
-    assert Tally.objects.get(organization_id=OPERATOR, kind="engine_difference").count == 1
+    assert AlarmCount.objects.get(organization_id=OPERATOR, kind="engine_difference").count == 1
 
 
 def test_tokens_that_no_engine_made_are_an_alarm(serve):
@@ -134,4 +134,4 @@ def test_a_fleet_that_was_away_is_judged_over_the_longer_window(serve):
 
 def test_the_task_may_run_with_nothing_to_judge():
     task()
-    assert not Tally.objects.exists()
+    assert not AlarmCount.objects.exists()

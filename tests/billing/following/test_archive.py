@@ -20,10 +20,11 @@ from billing.following import archive as archiving
 from billing.following import parquet
 from billing.following.archive import ArchiveError, archive, drop_day, find_event
 from billing.metering.ingest import ingest
-from billing.metering.models import Day, DeadLetter, Tally, UsageEvent
+from billing.metering.models import Day, DeadLetter, UsageEvent
 from billing.metering.services import book_again, dismiss
 from billing.reading.exports import jsonl_pages
 from billing.reading.filters import UsageFilters
+from control.alarms.models import AlarmCount
 from control.errors import Conflict
 from control.permissions import Actor
 from tests.fixtures import database
@@ -326,4 +327,4 @@ def test_a_file_that_is_not_at_hand_is_said_to_be_so(archived, folder, settings,
     page = client.get(f"/{org.id}/requests/{event.event_id}")
     assert page.status_code == 503
     assert "Nothing is lost" in page.content.decode()
-    assert Tally.objects.get(kind="archive_not_at_hand").count == len(answers) + 1
+    assert AlarmCount.objects.get(kind="archive_not_at_hand").count == len(answers) + 1

@@ -19,7 +19,7 @@ from billing.following.models import Cursor, HourRollup, MinuteRollup
 from billing.following.selectors import lag_seconds
 from billing.following.tasks import watch
 from billing.metering.ingest import ingest
-from billing.metering.models import Tally
+from control.alarms.models import AlarmCount
 from control.api_keys.models import ApiKey
 from control.celery import app
 from tests.fixtures.database import superuser_url
@@ -209,7 +209,7 @@ def test_a_follower_that_lags_is_told_of(customer):
     Cursor.objects.filter(name="keys").update(followed_at=timezone.now() - timedelta(hours=1))
     Cursor.objects.exclude(name="keys").update(followed_at=timezone.now())
     watch()
-    assert [row.kind for row in Tally.objects.all()] == ["late_follower_keys"]
+    assert [row.kind for row in AlarmCount.objects.all()] == ["late_follower_keys"]
 
 
 def test_an_open_writer_is_a_lag_of_all_followers(writer):
@@ -222,7 +222,7 @@ def test_an_open_writer_is_a_lag_of_all_followers(writer):
     later = before + timedelta(seconds=62)
     assert all(lag >= 61 for lag in lag_seconds(later).values())
     watch()
-    assert {row.kind for row in Tally.objects.all()} == {
+    assert {row.kind for row in AlarmCount.objects.all()} == {
         f"late_follower_{name}" for name in FOLLOWERS
     }
     writer.commit()

@@ -9,7 +9,8 @@ from django.core.management import CommandError, call_command
 
 from billing.following.integrity import check_all, check_and_tell, checks_above, next_to_hash
 from billing.metering.ingest import ingest
-from billing.metering.models import Day, Tally
+from billing.metering.models import Day
+from control.alarms.models import AlarmCount
 from tests.fixtures.following import catch_up, finish
 from tests.fixtures.usage import (
     NOW,
@@ -167,7 +168,7 @@ def test_a_planted_fault_is_named(lively, superuser_connection, statement, sente
     with pytest.raises(CommandError, match="checks failed"):
         call_command("check_integrity", stdout=out)
     assert f"FAIL  {sentence}" in out.getvalue()
-    assert Tally.objects.get(kind="check_failed").count >= 1
+    assert AlarmCount.objects.get(kind="check_failed").count >= 1
 
 
 def test_every_check_has_a_fault_that_it_finds(lively):

@@ -13,7 +13,8 @@ from billing.following.models import Cursor, HourRollup
 from billing.following.tasks import watch
 from billing.metering import resent
 from billing.metering.ingest import ingest
-from billing.metering.models import ResentUsage, Tally
+from billing.metering.models import ResentUsage
+from control.alarms.models import AlarmCount
 from control.dataplane.models import GatewayHeartbeat
 from control.feed.database_identity import database_id, earlier_database_ids
 from tests.fixtures.following import catch_up
@@ -73,7 +74,7 @@ def test_a_missing_event_stops_followers_and_is_told(promoted, customer, price):
     assert (row.event_count, row.missing_count, row.lineage) == (1, 1, database_id())
     Cursor.objects.update(followed_at=timezone.now() - timedelta(minutes=2))
     watch()
-    assert Tally.objects.filter(kind="database_replaced").get().count == 1
+    assert AlarmCount.objects.filter(kind="database_replaced").get().count == 1
 
 
 def test_a_batch_whose_answer_was_lost_is_still_missing(promoted, customer, price):

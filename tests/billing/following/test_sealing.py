@@ -17,7 +17,8 @@ from billing.following.sealing import seal_day, seal_days
 from billing.ledger.models import Cause, Transaction
 from billing.metering.days import SHARE
 from billing.metering.ingest import ingest
-from billing.metering.models import Day, Tally, UsageEvent
+from billing.metering.models import Day, UsageEvent
+from control.alarms.models import AlarmCount
 from tests.fixtures.following import catch_up, finish, wait_until_quiet
 from tests.fixtures.usage import NOW, charge_of, give_credit, make_batch, make_event
 
@@ -165,7 +166,7 @@ def test_a_day_whose_rollups_disagree_is_not_sealed(customer, price):
     HourRollup.objects.update(output_tokens=0)
     assert seal_days(now=TOMORROW) == []
     assert not Seal.objects.exists()
-    assert Tally.objects.get(kind="day_disagrees").count == 1
+    assert AlarmCount.objects.get(kind="day_disagrees").count == 1
 
 
 def test_days_without_usage_are_sealed_too(customer):

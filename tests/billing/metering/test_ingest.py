@@ -17,7 +17,8 @@ from billing.metering import ingest as ingesting
 from billing.metering import staging
 from billing.metering.days import open_day
 from billing.metering.ingest import ingest
-from billing.metering.models import Day, DeadLetter, Tally, UsageCorrection, UsageEvent
+from billing.metering.models import Day, DeadLetter, UsageCorrection, UsageEvent
+from control.alarms.models import AlarmCount
 from control.dataplane.gateways import name_gateway
 from control.feed.database_identity import database_id
 from control.pricing.models import PriceBook
@@ -44,7 +45,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
 
 def tallies():
-    return {tally.kind: tally.count for tally in Tally.objects.all()}
+    return {tally.kind: tally.count for tally in AlarmCount.objects.all()}
 
 
 def test_an_event_is_booked_once_however_often_it_is_sent(customer, price):
@@ -196,7 +197,7 @@ def test_a_batch_that_breaks_half_way_is_a_repeat_as_far_as_it_was_booked(
     again = ingest(batch, now=NOW)
     assert (again.accepted, again.duplicates) == (3, 3)
     assert UsageEvent.objects.count() == 6
-    assert sum(Tally.objects.filter(kind="missing_lease").values_list("count", flat=True)) == 6
+    assert sum(AlarmCount.objects.filter(kind="missing_lease").values_list("count", flat=True)) == 6
     assert broken_promises() == []
 
 

@@ -16,7 +16,7 @@ from control.admin.confirm import ReasonForm
 from control.errors import ServiceError
 from serving.contract.money import exact_dollars, format_dollars
 
-ALARMS = "admin:metering_alarms"
+ALARMS = "admin:alarms_overview"
 
 
 class ReleaseGatewayPage(OperatorPage):
@@ -28,7 +28,7 @@ class ReleaseGatewayPage(OperatorPage):
         " known to be lost: events that still arrive are charged, and may exceed a limit."
     )
     permission_required = "credit.change_lease"
-    template_name = "metering/release_gateway.html"
+    template_name = "credit/release_gateway.html"
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Say what would be released, and ask why."""

@@ -2,8 +2,8 @@
 
 import pytest
 
-from billing.metering.alarms_page import alarm_rows
-from billing.metering.models import Tally
+from control.alarms.models import AlarmCount
+from control.alarms.page import alarm_rows
 from control.outbox.delivery import PermanentFailure
 from control.outbox.services import deliver_due
 from tests.fixtures.outbox import NOW, delivering, failing, put
@@ -21,7 +21,7 @@ def test_a_message_that_is_given_up_is_an_alarm(
         delivering({"note": failing(PermanentFailure("no"))}),
     ):
         deliver_due(now=NOW)
-    assert Tally.objects.get().organization_id == (organization_id or "")
+    assert AlarmCount.objects.get().organization_id == (organization_id or "")
     [row] = alarm_rows(NOW.date())
-    assert row.words.name == "Message given up"
+    assert row.description.name == "Message given up"
     assert row.url == "/admin/outbox/outboxmessage/?state=given_up"

@@ -1,42 +1,24 @@
-"""What about usage deserves a person's look: logged, and counted per organization and day."""
+"""Alarms are logged, and counted per organization, kind and day."""
 
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal
 
 import structlog
-from django.db import connection
+from django.db import connection, transaction
 
-Alarm = Literal[
-    "unknown_lease",
-    "closed_lease",
-    "foreign_lease",
-    "missing_lease",
-    "charge_difference",
-    "lease_overrun",
-    "foreign_caller",
-    "unknown_price",
-    "foreign_price",
-    "early_price",
-    "superseded_price",
-    "other_band",
-    "other_content",
-    "duplicate_event",
-    "dead_letter",
-]
 OPERATOR = ""
-"""Alarms that belong to no organization are the operator's."""
+"""The owner of an alarm that belongs to no organization."""
 
-ADD_TALLIES = """
-INSERT INTO metering_tally AS tally (organization_id, kind, day, count)
+ADD_COUNTS = """
+INSERT INTO metering_tally AS stored (organization_id, kind, day, count)
 SELECT organization_id, kind, %s, count FROM
     unnest(%s::text[], %s::text[], %s::bigint[]) AS new (organization_id, kind, count)
-ON CONFLICT (organization_id, kind, day) DO UPDATE SET count = tally.count + excluded.count
+ON CONFLICT (organization_id, kind, day) DO UPDATE SET count = stored.count + excluded.count
 """
 
 Alarms = Counter[tuple[str, str]]
-"""How often, by organization and kind."""
+"""The number of alarms, by organization and kind."""
 logger = structlog.get_logger(__name__)
 
 
@@ -54,4 +36,11 @@ def raise_alarms(alarms: Mapping[tuple[str, str], int], *, now: datetime) -> Non
         )
     columns = [list(column) for column in zip(*rows, strict=True)]
     with connection.cursor() as cursor:
-        cursor.execute(ADD_TALLIES, [now.date(), *columns])
+        cursor.execute(ADD_COUNTS, [now.date(), *columns])
+
+
+def raise_alarm_on_commit(organization_id: str, kind: str, *, now: datetime) -> None:
+    """Raise one alarm once the transaction is committed; a failure to count it is only logged."""
+    alarm = {(organization_id, kind): 1}
+    # No partial: Django names the function that failed, and a partial has no name.
+    transaction.on_commit(lambda: raise_alarms(alarm, now=now), robust=True)
