@@ -35,7 +35,6 @@ EXEMPT_FROM_PROSE = (
     *(f"serving/{name}/" for name in ("contract", "engine", "fleet", "gateway", "limits", "pool")),
     "billing/",
 )
-EXEMPT_FROM_CYCLES = ("billing.payments.",)
 SAME_NAME_ALLOWED = {"Command", "IdempotentRequest", "User"}
 """Django finds commands by this name; a model is not renamed once released; SCIM names a resource
 after its class."""
@@ -111,7 +110,6 @@ def import_cycles(modules: Mapping[str, Path]) -> Iterator[str]:
     graph = {
         name: {each for each in imports_of(path, modules) if each != name}
         for name, path in modules.items()
-        if not name.startswith(EXEMPT_FROM_CYCLES)
     }
     try:
         TopologicalSorter(graph).prepare()

@@ -11,12 +11,13 @@ import structlog
 from billing.payments.errors import NotThere, StripeAway
 from billing.payments.models import PaymentStatus, Refund, StripePayment
 from billing.payments.selectors import is_paid, method_by_stripe_id, open_payments, open_refunds
-from billing.payments.services.applying import apply_intent, apply_session, give_up
+from billing.payments.services.applying import apply_intent, apply_session
 from billing.payments.services.collecting import collect
 from billing.payments.services.disputing import apply_dispute
 from billing.payments.services.methods import keep_method
 from billing.payments.services.refunding import apply_refund, pay_back
 from billing.payments.services.sessions import SESSION_LIVES
+from billing.payments.services.state import give_up
 from billing.payments.stripe_api import stripe_api
 
 LOOK_AGAIN = timedelta(minutes=5)

@@ -1,39 +1,18 @@
-"""What Stripe says of a payment, brought into our books: once, and only ever forward."""
+"""What Stripe says of a payment, brought into our books, or noted as a gap where it differs."""
 
-from dataclasses import dataclass
 from datetime import datetime
 
 import stripe
 from django.db import transaction
 
-from billing.credit.services.payments import record_payment
-from billing.payments.errors import REFUSED, Declined
-from billing.payments.models import (
-    FINAL,
-    RANK,
-    GapKind,
-    PaymentStatus,
-    Purpose,
-    StripePayment,
-)
-from billing.payments.models.payments import WORDS_MAX
-from billing.payments.selectors import (
-    booking_key,
-    customer_by_stripe_id,
-    locked_payment,
-    nanos,
-    payment_of_intent,
-)
-from billing.payments.services.automatic import note_decline, note_success
+from billing.payments.errors import Declined
+from billing.payments.models import GapKind, PaymentStatus, StripePayment
+from billing.payments.selectors import customer_by_stripe_id, locked_payment, payment_of_intent
 from billing.payments.services.gaps import open_gap
 from billing.payments.services.methods import method_for
-from billing.payments.signals import payment_failed, payment_succeeded
+from billing.payments.services.state import News, advance
 from billing.payments.stripe_api import PAYMENT, named_in
-from control.audit import services as audit
-from control.permissions import Actor
 
-REFUSED_CODE = "refused"
-"""Why a payment ended that Stripe did not even take the question for."""
 DIRECT = {
     "succeeded": PaymentStatus.SUCCEEDED,
     "processing": PaymentStatus.PROCESSING,
@@ -41,20 +20,6 @@ DIRECT = {
     "canceled": PaymentStatus.CANCELED,
 }
 """What Stripe's word for an intent means whoever asked for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """What is known of a payment now."""
-
-    status: PaymentStatus
-    intent_id: str | None = None
-    method_id: str | None = None
-    action_url: str = ""
-    receipt_url: str = ""
-    failure_code: str = ""
-    failure_words: str = ""
-    stripe_words: str = ""
 
 
 @transaction.atomic
@@ -102,96 +67,6 @@ def apply_session(session: stripe.checkout.Session, *, now: datetime) -> StripeP
     if session.status == "open":
         return advance(payment, News(PaymentStatus.OPEN, action_url=session.url or ""), now=now)
     return payment
-
-
-@transaction.atomic
-def fail(payment_id: str, declined: Declined, *, now: datetime) -> StripePayment:
-    """A payment was declined, and Stripe keeps nothing of it."""
-    news = News(
-        PaymentStatus.FAILED,
-        failure_code=declined.code,
-        failure_words=declined.words,
-        stripe_words=declined.stripe_words,
-    )
-    return advance(locked_payment(payment_id), news, now=now)
-
-
-@transaction.atomic
-def give_up(payment_id: str, words: str, *, now: datetime) -> StripePayment:
-    """Stop asking for a payment that Stripe does not know."""
-    news = News(PaymentStatus.CANCELED, failure_words=words)
-    return advance(locked_payment(payment_id), news, now=now)
-
-
-@transaction.atomic
-def refuse(payment_id: str, stripe_words: str, *, now: datetime) -> StripePayment:
-    """Stop asking for a payment that Stripe refuses while the customer waits for its page."""
-    news = News(
-        PaymentStatus.CANCELED,
-        failure_code=REFUSED_CODE,
-        failure_words=REFUSED,
-        stripe_words=stripe_words,
-    )
-    return advance(locked_payment(payment_id), news, now=now)
-
-
-def advance(payment: StripePayment, news: News, *, now: datetime) -> StripePayment:
-    """Move a locked payment on to what is known now; nothing where that is no step forward."""
-    if payment.status == PaymentStatus.SUCCEEDED:
-        return payment
-    payment.looked_at = now
-    payment.intent_id = payment.intent_id or news.intent_id
-    if RANK[news.status] <= RANK[payment.status]:
-        payment.save(update_fields=["intent_id", "looked_at"])
-        return payment
-    payment.status = news.status
-    payment.method_id = payment.method_id or news.method_id
-    payment.action_url = news.action_url
-    payment.receipt_url = news.receipt_url
-    payment.failure_code = news.failure_code[:64]
-    payment.failure_words = news.failure_words[:WORDS_MAX]
-    payment.stripe_words = news.stripe_words[:WORDS_MAX]
-    payment.settled_at = now if news.status in FINAL else None
-    if news.status == PaymentStatus.SUCCEEDED:
-        payment.payment_id = _book(payment, now=now)
-    payment.save()
-    _tell(payment, now=now)
-    return payment
-
-
-def _book(payment: StripePayment, *, now: datetime) -> str:
-    """Record the money in the books; return the payment's id there."""
-    method = f", {payment.method}" if payment.method else ""
-    booked = record_payment(
-        organization_id=payment.organization_id,
-        amount_nanos=nanos(payment.total_cents),
-        tax_nanos=nanos(payment.tax_cents),
-        idempotency_key=booking_key(payment.id),
-        actor=Actor.for_system("stripe"),
-        reason=f"{payment.get_purpose_display()}{method}",
-        now=now,
-    )
-    return booked.id
-
-
-def _tell(payment: StripePayment, *, now: datetime) -> None:
-    audit.record(
-        actor=Actor.for_system("stripe"),
-        action=f"payment.{payment.status}",
-        target_kind="stripe_payment",
-        target_id=payment.id,
-        target_name=str(payment.get_purpose_display()),
-        organization_id=payment.organization_id,
-        details={"total_cents": payment.total_cents, "why": payment.failure_code},
-    )
-    if payment.status == PaymentStatus.SUCCEEDED:
-        if payment.purpose == Purpose.AUTOMATIC:
-            note_success(payment.organization_id)
-        payment_succeeded.send(sender=StripePayment, payment=payment, now=now)
-    if payment.status == PaymentStatus.FAILED:
-        if payment.purpose == Purpose.AUTOMATIC:
-            note_decline(payment.organization_id, now=now)
-        payment_failed.send(sender=StripePayment, payment=payment, now=now)
 
 
 def _news(

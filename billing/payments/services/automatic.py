@@ -16,20 +16,18 @@ from billing.payments.selectors import (
     running_auto_top_ups,
     was_declined_since,
 )
+from billing.payments.services.asking import TOP_UP_MAX_CENTS, TOP_UP_MIN_CENTS, ask
 from billing.payments.services.taxes import NoTaxKnown, tax_on_top_up
-from billing.payments.signals import top_up_stopped
 from billing.payments.stripe_api import stripe_mode
 from control.audit import services as audit
 from control.db.models import new_id
 from control.db.row_changes import snapshot
 from control.errors import Conflict, InvalidValue
 from control.organizations.models import Organization
-from control.organizations.selectors import organization_name
 from control.permissions import Actor, Permission, require
 
 TOLD = ("is_on", "threshold_cents", "amount_cents", "monthly_cap_cents")
 """What the audit holds of the settings."""
-DECLINES_MAX = 2
 AGAIN_AFTER = timedelta(hours=1)
 """How long after a decline it is tried once more: time to change the method, or top up by hand."""
 CAP_MAX_CENTS = 100_000_000
@@ -53,8 +51,6 @@ def set_auto_top_up(
     Raises NoStripe, NotPermitted, ObjectNotFound, InvalidValue naming the bad field, and Conflict
     where it is turned on and no method is saved.
     """
-    from billing.payments.services.asking import TOP_UP_MAX_CENTS, TOP_UP_MIN_CENTS
-
     require(actor, organization.id, Permission.BILLING_WRITE)
     mode = stripe_mode()
     _within("threshold_cents", threshold_cents, 0, TOP_UP_MAX_CENTS)
@@ -108,8 +104,6 @@ def run_auto_top_ups(*, now: datetime) -> int:
 
 def _top_up_one(organization_id: str, mode: str, *, now: datetime) -> StripePayment | None:
     """Ask for one top-up, if it is still wanted once the settings are locked."""
-    from billing.payments.services.asking import ask
-
     seen = auto_top_up(organization_id)
     if seen is None:
         return None
@@ -159,33 +153,6 @@ def _wanted(settings: AutoTopUp, method: PaymentMethod, mode: str, now: datetime
         requested_by="automatic top-up",
         created_at=now,
     )
-
-
-def note_success(organization_id: str) -> None:
-    """A top-up came through: earlier declines are forgotten."""
-    AutoTopUp.objects.filter(organization_id=organization_id).update(decline_count=0)
-
-
-def note_decline(organization_id: str, *, now: datetime) -> None:
-    """Count a decline; the second in a row stops automatic top-ups."""
-    rows = AutoTopUp.objects.select_for_update()
-    settings = rows.filter(organization_id=organization_id).first()
-    if settings is None:
-        return
-    settings.decline_count += 1
-    if settings.decline_count >= DECLINES_MAX and settings.stopped_at is None:
-        settings.stopped_at = now
-        audit.record(
-            actor=Actor.for_system("stripe"),
-            action="auto_top_up.stop",
-            target_kind="organization",
-            target_id=organization_id,
-            target_name=organization_name(organization_id),
-            organization_id=organization_id,
-            details={"declines": settings.decline_count},
-        )
-        top_up_stopped.send(sender=AutoTopUp, settings=settings, now=now)
-    settings.save(update_fields=["decline_count", "stopped_at"])
 
 
 def _within(name: str, cents: int, least: int, most: int) -> None:

@@ -15,9 +15,10 @@ from stripe.params import PaymentIntentCreateParams
 from billing.payments.errors import REFUSED, Declined, NotThere, StripeAway, StripeRefused
 from billing.payments.models import PaymentMethod, PaymentStatus, StripePayment
 from billing.payments.selectors import locked_payment, payment_by_id
-from billing.payments.services.applying import REFUSED_CODE, apply_intent, fail, give_up
+from billing.payments.services.applying import apply_intent
 from billing.payments.services.customers import ensure_customer
 from billing.payments.services.sessions import return_url
+from billing.payments.services.state import REFUSED_CODE, fail, give_up
 from billing.payments.stripe_api import ORGANIZATION, PAYMENT, StripeApi, named_in, stripe_api
 
 ASKED_AT_MOST = timedelta(hours=20)

@@ -9,8 +9,8 @@ from stripe.params.checkout import SessionCreateParams, SessionCreateParamsLineI
 from billing.invoicing.selectors import invoice_by_id
 from billing.payments.errors import REFUSED, NotThere, StripeRefused
 from billing.payments.models import OPEN, PaymentStatus, Purpose, StripePayment
-from billing.payments.services.applying import refuse
 from billing.payments.services.customers import ensure_customer
+from billing.payments.services.state import refuse
 from billing.payments.stripe_api import ORGANIZATION, PAYMENT, stripe_api
 from control.db.models import new_id
 from control.errors import Conflict

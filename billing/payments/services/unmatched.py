@@ -9,8 +9,8 @@ from billing.credit.services.payments import record_payment
 from billing.payments.models import Gap, GapKind
 from billing.payments.selectors import booking_key, nanos, payment_by_id, payment_of_intent
 from billing.payments.selectors import gap as gap_by_id
-from billing.payments.services.applying import give_up
 from billing.payments.services.gaps import close
+from billing.payments.services.state import give_up
 from control.errors import Conflict
 from control.permissions import Actor, Permission, require_operator
 
