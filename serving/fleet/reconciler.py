@@ -13,7 +13,7 @@ import structlog
 from serving.contract.ids import new_id
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
-from serving.contract.slot_shares import DemandReport, EngineLoad
+from serving.contract.slot_shares import EngineLoad
 from serving.engine.adapter import EngineAdapter
 from serving.feed.changes import ChangeBatch
 from serving.feed.mirror import FeedMirror, RecordTable
@@ -171,17 +171,13 @@ class FleetReconciler:
         self._save()
         self._wake.set()
 
-    def note_demand(self, report: DemandReport) -> None:
+    def note_demand(self, deployment_ids: Iterable[str]) -> None:
         """Wake what sleeps where somebody waits, and have awake what is used."""
         if self.is_closing:
             return
-        for deployment_id, demand in report.deployments.items():
+        for deployment_id in deployment_ids:
             deployment = self._deployments.get(deployment_id)
-            if (
-                deployment is not None
-                and demand.is_any
-                and self.scale_to_zero.note_demand(deployment)
-            ):
+            if deployment is not None and self.scale_to_zero.note_demand(deployment):
                 self._wake_up(deployment)
 
     async def reconcile_forever(self) -> None:

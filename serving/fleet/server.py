@@ -84,8 +84,8 @@ class FleetServer:
             log.warning("demand_refused", caller=str(caller), gateway_id=report.gateway_id, of=name)
             refusal = f"{report.gateway_id} is the gateway {name}, not {caller.name}"
             return web.json_response({"error": refusal}, status=403)
-        self.fleet.note_demand(report)
         reply = self.shares.report(report, self.fleet.ready_slots(), time.monotonic())
+        self.fleet.note_demand(self.shares.in_use(report.gateway_id))
         reply = msgspec.structs.replace(reply, strains=self.fleet.engine_loads(reply.shares))
         return web.Response(body=encode(reply), content_type="application/json")
 

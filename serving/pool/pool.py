@@ -111,16 +111,11 @@ class Pool(ReplicaSet):
         return [tier for tier in URGENT if self._used_at.get(tier, since) > since]
 
     def set_shares(
-        self,
-        parts: Mapping[str, float],
-        tiers: Mapping[Tier, float] | None = None,
-        guarantees: Guarantees | None = None,
+        self, tiers: Mapping[Tier, float] | None = None, guarantees: Guarantees | None = None
     ) -> None:
-        """Take in what may be taken of each replica from now on, of which organizations only a part
-        of the weight counts here, which part of these slots tiers keep, and what tiers are
-        guaranteed of all gateways' slots."""
+        """Take in what may be taken of each replica from now on, which part of these slots tiers
+        keep, and what tiers are guaranteed of all gateways' slots."""
         self.update_shares()
-        self.queue.set_weight_shares(parts)
         self.queue.set_shares(guarantees or DEFAULT_GUARANTEES, tiers or {})
         self.dispatch()
 
