@@ -404,7 +404,8 @@ class ReplicaLifecycle:
             raise ReplicaFailed(f"the engine process ended: {said or 'no error in its log'}")
 
     def _remember_members(self) -> None:
-        if self.replica.group is not None and self.replica.group.refresh():
+        group, seconds = self.replica.group, self.timings.poll_seconds
+        if group is not None and group.refresh(seconds_old_max=seconds):
             self.services.save()
 
     def _probe(self, timeout_seconds: float | None = None) -> EngineProbe:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Literal, Never
@@ -198,8 +198,12 @@ class FleetReconciler:
 
     def reconcile(self) -> None:
         """Start what is missing, let go what is too much or out of date."""
-        for deployment in self._deployments.values():
-            self._reconcile(deployment)
+        own = defaultdict[str, list[ManagedReplica]](list)
+        for replica in self._live_replicas():
+            own[replica.deployment.deployment_id].append(replica)
+        for id_, deployment in self._deployments.items():
+            if deployment.replicas_min or id_ in own:
+                self._reconcile(deployment, own[id_])
         self.scale_to_zero.publish(self._deployments)
         for replica in self._live_replicas():
             if replica.deployment.deployment_id not in self._deployments:
@@ -229,8 +233,7 @@ class FleetReconciler:
         await asyncio.gather(*self._lifecycles.values(), return_exceptions=True)
         self.sample()
 
-    def _reconcile(self, deployment: DeploymentRecord) -> None:
-        own = self._replicas_of(deployment)
+    def _reconcile(self, deployment: DeploymentRecord, own: list[ManagedReplica]) -> None:
         is_failing = self._restarts_of(deployment).consecutive_failures > 0
         if self.scale_to_zero.review(deployment, own, is_failing=is_failing):
             self._save()

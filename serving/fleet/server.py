@@ -5,7 +5,7 @@ import time
 import msgspec
 import structlog
 from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 
 from serving.contract.codec import ContractError, decode, encode
 from serving.contract.credential import Role, ServiceAuthenticator, ServiceIdentity
@@ -13,6 +13,7 @@ from serving.contract.grammar import SCHEMAS_BYTES_MAX, GrammarQuestion
 from serving.contract.slot_shares import DemandReport
 from serving.contract.units import INT64_MAX
 from serving.fleet.grammar_service import GrammarService
+from serving.fleet.metrics import render
 from serving.fleet.reconciler import FleetReconciler
 from serving.fleet.slot_shares import SlotAllocator
 
@@ -109,7 +110,7 @@ class FleetServer:
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(
-            body=generate_latest(self.registry),
+            body=await render(self.registry),
             headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 
