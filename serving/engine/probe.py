@@ -292,19 +292,26 @@ class EngineProbe:
             raise EngineUnresponsive(f"a test of {path} was answered oddly: {error}") from error
 
     async def _send(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        headers = {} if body is None else {"content-type": "application/json"}
         try:
-            async with self.session.request(
-                *(method, self.url + path),
-                data=body,
-                headers=headers,
-                timeout=self.timeout,
-                allow_redirects=False,
-            ) as answer:
-                return answer.status, await answer.read()
+            try:
+                return await self._send_once(method, path, body)
+            except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+                # A connection that was kept may end just as it is used: a fresh one tells.
+                return await self._send_once(method, path, body)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             said = str(error) or f"nothing within {self.timeout.total:g} s"
             raise EngineUnresponsive(f"{method} {path}: {said}") from error
+
+    async def _send_once(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        headers = {} if body is None else {"content-type": "application/json"}
+        async with self.session.request(
+            *(method, self.url + path),
+            data=body,
+            headers=headers,
+            timeout=self.timeout,
+            allow_redirects=False,
+        ) as answer:
+            return answer.status, await answer.read()
 
 
 def read_health(exposition: str) -> EngineHealth | None:
