@@ -5,6 +5,10 @@ replica.
 slots are on their way, once more at once where a share shrank, and as a heartbeat every quarter of
 a second. A gateway asks again only when the question before is answered or given up, so that what
 it states is what is in force until the answer comes.
+
+Once the fleet has answered a report, the next ones name only organizations that changed since, and
+the answers only those whose part changed. Where either side knows nothing of the other's last word,
+the report is whole again.
 """
 
 from typing import Annotated
@@ -13,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from serving.contract import SCHEMA
-from serving.contract.units import Count, Id, Share, Tier, Tokens, Version
+from serving.contract.units import Count, Id, Label, Share, Tier, Tokens, Version
 
 ORGANIZATIONS_MAX = 1_000
 """Of one tier of one deployment. Where there are more, these stand for all."""
@@ -23,9 +27,9 @@ REPLICAS_MAX = 10_000
 DEPLOYMENTS_MAX = 10_000
 
 
-class OrganizationDemand(msgspec.Struct, frozen=True, array_like=True):
+class OrganizationDemand(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one organization runs and what it has waiting, in slots: one a sequence. Those that are
-    not paying count as one, together."""
+    not paying count as one, together. One that has nothing any more is named with neither."""
 
     weight: Annotated[int, Meta(ge=1, le=10**9)]
     running: Count
@@ -71,38 +75,35 @@ class ReplicaUsage(msgspec.Struct, frozen=True, array_like=True):
     kv: KvDemand | None = None
 
 
-Demands = Annotated[dict[Id, OrganizationDemand], Meta(max_length=ORGANIZATIONS_MAX)]
+Demands = Annotated[dict[Label, OrganizationDemand], Meta(max_length=ORGANIZATIONS_MAX)]
 
 
 class DeploymentDemand(msgspec.Struct, frozen=True):
     """What a gateway has to do for one deployment: by tier who runs and waits, and what it holds
     of the replicas that it knows. A tier without anybody has been in use lately, so `batch` leaves
-    slots free for it. It `wants_to_exceed` its share where a request of several choices waits."""
+    slots free for it; one that is not named is not in use. It `wants_to_exceed` its share where a
+    request of several choices waits."""
 
     held: Annotated[dict[Id, ReplicaUsage], Meta(max_length=REPLICAS_MAX)] = {}
     tiers: dict[Tier, Demands] = {}
     wants_to_exceed: bool = False
 
-    @property
-    def is_any(self) -> bool:
-        """Whether anything waits or runs."""
-        return any(
-            organization.running or organization.waiting
-            for organizations in self.tiers.values()
-            for organization in organizations.values()
-        )
-
 
 class DemandReport(msgspec.Struct, frozen=True):
     """What one gateway has to do. `number` grows from report to report of one `life`: an older one
     that comes later is not believed. A gateway that starts anew says so by another life, whatever
-    its clock shows by then. Who `is_leaving` holds nothing any more."""
+    its clock shows by then. Who `is_leaving` holds nothing any more.
+
+    A `base` is the number of the last report that was answered, and the tiers of `deployments` name
+    only the organizations that changed since; 0 where they name all. All else is always whole.
+    """
 
     gateway_id: Id
     number: Version
     deployments: Annotated[dict[Id, DeploymentDemand], Meta(max_length=DEPLOYMENTS_MAX)]
     is_leaving: bool = False
     life: Annotated[str, Meta(max_length=64)] = ""
+    base: Version = 0
     schema: int = SCHEMA
 
 
@@ -122,10 +123,15 @@ class EngineLoad(msgspec.Struct, frozen=True, array_like=True):
 class SlotSharesReply(msgspec.Struct, frozen=True):
     """Its slots of each replica that the report named: what is not here is none.
 
+    `number` is that of the report it answers, where the next one may be based on it. It is 0 where
+    the fleet took in nothing, as the base is unknown or the report is late, and of fleets that
+    take whole reports only.
+
     `parts` says, by deployment, of which organizations that also come through other gateways only
-    a part of the weight counts here, and of all that never paid together as `NEVER_PAID`. `tiers`
-    says which part of this gateway's slots each tier keeps while it has work; one that is not named
-    keeps its guarantee. `guarantees` are those of all slots; where there are none, the usual ones.
+    a part of the weight counts here, and of all that never paid together as `NEVER_PAID`; to a
+    report with a base only what changed, 1 where all of the weight counts again. `tiers` says which
+    part of this gateway's slots each tier keeps while it has work; one that is not named keeps its
+    guarantee. `guarantees` are those of all slots; where there are none, the usual ones.
     `strains` are those of the replicas in `shares` whose engines tell, but of those that are empty.
     Of the replicas in `may_exceed` it may take more than its share for a request of several
     choices: one gateway at a time. `kv` are its tokens of the KV caches that the report named.
@@ -141,4 +147,5 @@ class SlotSharesReply(msgspec.Struct, frozen=True):
     guarantees: dict[Tier, Share] = {}
     may_exceed: tuple[Id, ...] = ()
     kv: dict[Id, KvGrant] = {}
+    number: Version = 0
     schema: int = SCHEMA

@@ -1,6 +1,7 @@
 """How a replica does: the test requests that it answers before it is `ready`, its health and its
 counters."""
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
@@ -106,7 +107,22 @@ def _request(
 
 CACHE_USAGE = "vllm:kv_cache_usage_perc"
 DEFERRED = "vllm:num_requests_waiting_by_reason"
-WAITING_REASONS = (None, "deferred")
+WAITING_REASONS = ("deferred",)
+HEALTH_METRICS = (
+    "vllm:num_requests_running",
+    "vllm:num_requests_waiting",
+    "vllm:prompt_tokens_total",
+    "vllm:generation_tokens_total",
+    CACHE_USAGE,
+    "vllm:prompt_tokens_cached_total",
+    "vllm:request_success_total",
+    DEFERRED,
+)
+HEALTH_LINE = re.compile(
+    rf"^({'|'.join(map(re.escape, HEALTH_METRICS))})(?:\{{(.*)\}})? (\S+)", re.MULTILINE
+)
+"""A sample of one of them: its name, its labels and its value."""
+REASON = re.compile(r'(?:^|,)reason="([^"]*)"')
 CACHE_CONFIG = "vllm:cache_config_info"
 
 
@@ -285,43 +301,41 @@ class EngineProbe:
             raise EngineUnresponsive(f"a test of {path} was answered oddly: {error}") from error
 
     async def _send(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        content = {} if body is None else {"content-type": "application/json"}
         try:
-            async with self.session.request(
-                *(method, self.url + path),
-                data=body,
-                headers=self.headers | content,
-                timeout=self.timeout,
-                allow_redirects=False,
-            ) as answer:
-                return answer.status, await answer.read()
+            try:
+                return await self._send_once(method, path, body)
+            except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+                # A connection that was kept may end just as it is used: a fresh one tells.
+                return await self._send_once(method, path, body)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             said = str(error) or f"nothing within {self.timeout.total:g} s"
             raise EngineUnresponsive(f"{method} {path}: {said}") from error
 
+    async def _send_once(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        content = {} if body is None else {"content-type": "application/json"}
+        async with self.session.request(
+            *(method, self.url + path),
+            data=body,
+            headers=self.headers | content,
+            timeout=self.timeout,
+            allow_redirects=False,
+        ) as answer:
+            return answer.status, await answer.read()
+
 
 def read_health(exposition: str) -> EngineHealth | None:
     """Read vLLM's metrics, summed over its engines and models; None if they are not there."""
-    wanted = {
-        "vllm:num_requests_running": 0.0,
-        "vllm:num_requests_waiting": 0.0,
-        "vllm:prompt_tokens_total": 0.0,
-        "vllm:generation_tokens_total": 0.0,
-        CACHE_USAGE: 0.0,
-        "vllm:prompt_tokens_cached_total": 0.0,
-        "vllm:request_success_total": 0.0,
-        DEFERRED: 0.0,
-    }
-    # Only a few of vLLM's 500 lines matter, and this is read every second.
-    lines = [line for line in exposition.splitlines() if line.startswith(tuple(wanted))]
-    if not lines:
+    wanted = dict.fromkeys(HEALTH_METRICS, 0.0)
+    # Only a few of vLLM's 500 lines matter, and this is read every second of each replica.
+    caches, is_any = 0, False
+    for found in HEALTH_LINE.finditer(exposition):
+        is_any, (name, labels, value) = True, found.groups()
+        reason = REASON.search(labels or "")
+        if reason is None or reason[1] in WAITING_REASONS:
+            wanted[name] += float(value)
+            caches += name == CACHE_USAGE
+    if not is_any:
         return None
-    caches = 0
-    for family in text_string_to_metric_families("\n".join(lines) + "\n"):
-        for sample in family.samples:
-            if sample.name in wanted and sample.labels.get("reason") in WAITING_REASONS:
-                wanted[sample.name] += sample.value
-                caches += sample.name == CACHE_USAGE
     running, waiting, prompt, generation, usage, cached, requests, deferred = wanted.values()
     counts = int(running), int(waiting), int(prompt), int(generation)
     return EngineHealth(

@@ -46,6 +46,7 @@ def adapters(
     return {engine.name: engine for engine in (vllm, SimulatedAdapter(), ExternalAdapter())}
 
 
+KEEP_ALIVE_SECONDS = 2.0
 KINDS = {"deployment": DeploymentRecord}
 """All that a fleet asks control for."""
 
@@ -62,8 +63,8 @@ async def run(config: FleetConfig) -> None:
         kv_cache_gib=config.kv_cache_gib,
         tokenizers=config.directory / "tokenizers",
     )
-    # Engines close idle connections when they please: a fresh one costs nothing on loopback.
-    connector = aiohttp.TCPConnector(force_close=True)
+    # Long enough for the next look at a replica, and shorter than engines keep idle connections.
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS)
     async with aiohttp.ClientSession(connector=connector) as session:
         fleet = FleetReconciler(config, engines, store, session)
         internal_url = f"{config.control_url}/internal/v1"

@@ -8,6 +8,7 @@ import contextlib
 import os
 import re
 import signal
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -101,6 +102,26 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
     mark: str
 
 
+class ProcessTable:
+    """Who is in which group, looked up for all groups at once."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen_at = float("-inf")
+        self._groups: dict[str, list[ProcessIdentity]] = {}
+
+    def members(self, leader: int, *, seconds_old_max: float) -> tuple[ProcessIdentity, ...]:
+        """Return the members of the group that a leader opened in a session of its own, as they
+        were at most so many seconds ago."""
+        now = self._clock()
+        if now - self._seen_at >= seconds_old_max:
+            self._seen_at, self._groups = now, _groups()
+        return tuple(self._groups.get(str(leader), ()))
+
+
+PROCESSES = ProcessTable()
+
+
 class ProcessGroup:
     """The process group (and session) that `leader` opened, and the members seen in it."""
 
@@ -123,7 +144,7 @@ class ProcessGroup:
     @property
     def survivors(self) -> tuple[ProcessIdentity, ...]:
         """The members that are still there, the leader's zombie aside."""
-        found = self._listed() if self._holds_pid else self.members
+        found = self._listed(0.0) if self._holds_pid else self.members
         return tuple(member for member in found if member_is_alive(member))
 
     @property
@@ -136,12 +157,15 @@ class ProcessGroup:
                 used += sum(map(int, stat[_CPU]))
         return used / _TICKS_PER_SECOND
 
-    def refresh(self) -> bool:
-        """Remember who is in the group; tell whether that has changed."""
+    def refresh(self, *, seconds_old_max: float = 0.0) -> bool:
+        """Remember who is in the group, or was at most so many seconds ago; tell whether that has
+        changed."""
         if not self._holds_pid:
             return False
         known = self.members
-        self.members = tuple(member for member in self._listed() if member_is_alive(member))
+        self.members = tuple(
+            member for member in self._listed(seconds_old_max) if member_is_alive(member)
+        )
         return known != self.members
 
     def terminate(self) -> None:
@@ -169,14 +193,18 @@ class ProcessGroup:
         stat = _stat(self.leader.pid)
         return stat is not None and _mark(stat) == self.leader.mark
 
-    def _listed(self) -> tuple[ProcessIdentity, ...]:
-        own = str(self.leader.pid)
-        found = []
-        for pid in psutil.pids():
-            stat = _stat(pid)
-            if stat is not None and stat[_GROUP] == own and stat[_SESSION] == own:
-                found.append(ProcessIdentity(pid, _mark(stat)))
-        return tuple(found)
+    def _listed(self, seconds_old_max: float) -> tuple[ProcessIdentity, ...]:
+        return PROCESSES.members(self.leader.pid, seconds_old_max=seconds_old_max)
+
+
+def _groups() -> dict[str, list[ProcessIdentity]]:
+    """Return the members of all groups whose leaders opened a session."""
+    groups: dict[str, list[ProcessIdentity]] = {}
+    for pid in psutil.pids():
+        stat = _stat(pid)
+        if stat is not None and stat[_GROUP] == stat[_SESSION]:
+            groups.setdefault(stat[_GROUP], []).append(ProcessIdentity(pid, _mark(stat)))
+    return groups
 
 
 def group_of(child: "Popen[bytes]") -> ProcessGroup:

@@ -3,9 +3,7 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,7 +33,7 @@ from serving.fleet.launcher import (
 
 NODE = (sys.executable, "-m", "serving.node")
 MEMBERS_SECONDS = 0.5
-"""Between two looks at who is in a group: each reads all processes of the host."""
+"""How old what is known of a group's members may be: each look reads all processes of the host."""
 
 PASSED_ON = frozenset(
     {
@@ -68,20 +66,13 @@ class LocalHandle(msgspec.Struct, frozen=True):
     url: str = ""
 
 
-@dataclass(slots=True)
-class _WatchedGroup:
-    group: ProcessGroup
-    members_at: float = field(default=-MEMBERS_SECONDS)
-    """When the members were last looked for, in monotonic seconds."""
-
-
 class LocalLauncher:
     """Nodes as children, or as what an earlier fleet left; both are known by their group."""
 
     def __init__(self, config: FleetConfig) -> None:
         self._config = config
         self._reports = config.directory / "nodes"
-        self._groups: dict[ProcessIdentity, _WatchedGroup] = {}
+        self._groups: dict[ProcessIdentity, ProcessGroup] = {}
 
     async def start(self, request: LaunchRequest) -> LaunchHandle:
         """Start a node with its engine, logging to one file. Raises LaunchError; NoRoom
@@ -99,7 +90,7 @@ class LocalLauncher:
             group = _start_node(launch, environment, request.log)
         except OSError as error:
             raise LaunchError(f"{NODE[0]}: {error}") from error
-        self._groups[group.leader] = _WatchedGroup(group)
+        self._groups[group.leader] = group
         return _stored(LocalHandle(group.leader, report_file=str(report_file)))
 
     def find(self, replica_id: str) -> LaunchHandle | None:
@@ -113,12 +104,10 @@ class LocalLauncher:
     def observe(self, handle: LaunchHandle) -> LaunchObservation:
         """Return how a group does; one that is gone is collected."""
         known = msgspec.convert(handle, LocalHandle)
-        watched = self._watched(known)
-        group = watched.group
+        group = self._group(known)
         is_alive = group.is_alive
-        if is_alive and time.monotonic() - watched.members_at >= MEMBERS_SECONDS:
-            group.refresh()
-            watched.members_at = time.monotonic()
+        if is_alive:
+            group.refresh(seconds_old_max=MEMBERS_SECONDS)
         is_left = is_alive or bool(group.survivors)
         url = known.url or _reported_url(known)
         if not is_left:
@@ -133,19 +122,18 @@ class LocalLauncher:
 
     def end(self, handle: LaunchHandle, *, at_once: bool) -> None:
         """Ask the node to have its engine finish and end, or kill the whole group."""
-        group = self._watched(msgspec.convert(handle, LocalHandle)).group
+        group = self._group(msgspec.convert(handle, LocalHandle))
         group.refresh()
         if at_once:
             group.kill()
         else:
             group.terminate()
 
-    def _watched(self, handle: LocalHandle) -> _WatchedGroup:
-        watched = self._groups.get(handle.leader)
-        if watched is None:
-            watched = _WatchedGroup(ProcessGroup(handle.leader, handle.members))
-            self._groups[handle.leader] = watched
-        return watched
+    def _group(self, handle: LocalHandle) -> ProcessGroup:
+        group = self._groups.get(handle.leader)
+        if group is None:
+            group = self._groups[handle.leader] = ProcessGroup(handle.leader, handle.members)
+        return group
 
     def _forget(self, handle: LocalHandle, group: ProcessGroup) -> None:
         group.reap()

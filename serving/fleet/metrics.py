@@ -1,10 +1,11 @@
 """The fleet's own metrics, read from the fleet at each scrape."""
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -158,6 +159,26 @@ def registry_of(
     registry = CollectorRegistry()
     registry.register(FleetCollector(fleet, follower, reporter, shares))
     return registry
+
+
+class _OneFamily:
+    """What `generate_latest` takes for a registry."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._family
+
+
+async def render(registry: CollectorRegistry) -> bytes:
+    """Return the text that `generate_latest` makes of a registry, made of one family at a time:
+    other work of the loop goes on in between."""
+    parts = []
+    for family in registry.collect():
+        parts.append(generate_latest(_OneFamily(family)))
+        await asyncio.sleep(0)
+    return b"".join(parts)
 
 
 def _by_label(name: str, help_text: str, label: str, counts: Counter[str]) -> Metric:

@@ -3,7 +3,7 @@ fleet owns them."""
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Literal, Never
@@ -16,7 +16,7 @@ from serving.contract.fleet import feed_lineage
 from serving.contract.ids import new_id
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
-from serving.contract.slot_shares import DemandReport, EngineLoad
+from serving.contract.slot_shares import EngineLoad
 from serving.engine.adapter import EngineAdapter
 from serving.feed.changes import ChangeBatch
 from serving.feed.mirror import FeedMirror, RecordTable
@@ -197,17 +197,13 @@ class FleetReconciler:
             [*self._deployments.values()], self.scale_to_zero.load_seconds
         )
 
-    def note_demand(self, report: DemandReport) -> None:
+    def note_demand(self, deployment_ids: Iterable[str]) -> None:
         """Wake what sleeps where somebody waits, and have awake what is used."""
         if not self._may_act:
             return
-        for deployment_id, demand in report.deployments.items():
+        for deployment_id in deployment_ids:
             deployment = self._deployments.get(deployment_id)
-            if (
-                deployment is not None
-                and demand.is_any
-                and self.scale_to_zero.note_demand(deployment)
-            ):
+            if deployment is not None and self.scale_to_zero.note_demand(deployment):
                 self._wake_up(deployment)
 
     async def reconcile_forever(self) -> None:
@@ -228,8 +224,12 @@ class FleetReconciler:
 
     def reconcile(self) -> None:
         """Start what is missing, let go what is too much or out of date."""
-        for deployment in self._deployments.values():
-            self._reconcile(deployment)
+        own = defaultdict[str, list[ManagedReplica]](list)
+        for replica in self._live_replicas():
+            own[replica.deployment.deployment_id].append(replica)
+        for id_, deployment in self._deployments.items():
+            if deployment.replicas_min or id_ in own:
+                self._reconcile(deployment, own[id_])
         self.scale_to_zero.publish(self._deployments)
         for replica in self._live_replicas():
             if replica.deployment.deployment_id not in self._deployments:
@@ -267,8 +267,7 @@ class FleetReconciler:
     def _may_act(self) -> bool:
         return self.generation > 0 and not self.is_superseded and not self.is_closing
 
-    def _reconcile(self, deployment: DeploymentRecord) -> None:
-        own = self._replicas_of(deployment)
+    def _reconcile(self, deployment: DeploymentRecord, own: list[ManagedReplica]) -> None:
         is_failing = self._restarts_of(deployment).consecutive_failures > 0
         if self.scale_to_zero.review(deployment, own, is_failing=is_failing):
             self._save()

@@ -5,7 +5,7 @@ import time
 import msgspec
 import structlog
 from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 
 from serving.contract.codec import ContractError, decode, encode
 from serving.contract.credential import SCHEME, Role, ServiceAuthenticator, ServiceIdentity
@@ -13,6 +13,7 @@ from serving.contract.grammar import SCHEMAS_BYTES_MAX, GrammarQuestion
 from serving.contract.slot_shares import DemandReport
 from serving.contract.units import INT64_MAX
 from serving.fleet.grammar_service import GrammarService
+from serving.fleet.metrics import render
 from serving.fleet.ownership import FleetOwnership
 from serving.fleet.reconciler import FleetReconciler
 from serving.fleet.replica_feed import own_lineage, with_tokens
@@ -106,8 +107,8 @@ class FleetServer:
             log.warning("demand_refused", caller=str(caller), gateway_id=report.gateway_id, of=name)
             refusal = f"{report.gateway_id} is the gateway {name}, not {caller.name}"
             return web.json_response({"error": refusal}, status=403)
-        self.fleet.note_demand(report)
         reply = self.shares.report(report, self.fleet.ready_slots(), time.monotonic())
+        self.fleet.note_demand(self.shares.in_use(report.gateway_id))
         reply = msgspec.structs.replace(reply, strains=self.fleet.engine_loads(reply.shares))
         return web.Response(body=encode(reply), content_type="application/json")
 
@@ -134,7 +135,7 @@ class FleetServer:
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(
-            body=generate_latest(self.registry),
+            body=await render(self.registry),
             headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 

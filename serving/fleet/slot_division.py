@@ -13,11 +13,6 @@ from heapq import heapify, heappop, heapreplace
 from math import ceil, floor
 from typing import NamedTuple
 
-from serving.contract.slot_shares import (
-    NEVER_PAID,
-    DeploymentDemand,
-    OrganizationDemand,
-)
 from serving.contract.tiers import (
     DEFAULT_GUARANTEES,
     URGENT,
@@ -26,11 +21,8 @@ from serving.contract.tiers import (
     fill,
     reserved_slots,
 )
-from serving.contract.units import TIERS, Tier
-
-Demands = Mapping[str, DeploymentDemand]
-"""What each gateway has to do for one deployment."""
-
+from serving.contract.units import Tier
+from serving.fleet.demand_totals import DemandTotals, GroupKey, TierTotals
 
 Shares = dict[str, dict[str, int]]
 """By replica, each gateway's slots."""
@@ -47,6 +39,10 @@ GOLDEN_RATIO = 0.6180339887498949
 """Its multiples fall evenly between whole numbers, however many of them there are."""
 
 
+ALL_NEVER_PAID: GroupKey = (0, 0, False)
+"""All organizations together that never paid: no group of its own has weight 0."""
+
+
 class TierPolicy(NamedTuple):
     """What tiers are guaranteed, and how much of all slots is kept free of `batch` for each urgent
     one in use."""
@@ -60,7 +56,7 @@ USUAL = TierPolicy()
 
 def quotas(
     slots: int,
-    demands: Demands,
+    demands: DemandTotals,
     before: Mapping[str, int],
     *,
     turn: int = 0,
@@ -71,8 +67,17 @@ def quotas(
 
     What is due is a fraction; a gateway keeps the whole number of `before` within one of it.
     """
-    by_tier = due_by_tier(slots, demands, policy)
-    due = {gateway: sum(own[gateway] for own in by_tier.values()) for gateway in sorted(demands)}
+    return whole_quotas(slots, due_by_tier(slots, demands, policy), demands, before, turn=turn)
+
+
+def whole_quotas(
+    slots: int, by_tier: TierDues, demands: DemandTotals, before: Mapping[str, int], *, turn: int
+) -> dict[str, int]:
+    """Return what `quotas` does, of what each gateway is due for each tier."""
+    due = {
+        gateway: sum(own[gateway] for own in by_tier.values())
+        for gateway in sorted(demands.gateways)
+    }
     each = max(0.0, slots - sum(due.values())) / len(due) if due else 0.0
     due = {gateway: own + each for gateway, own in due.items()}
     if slots < len(due):
@@ -81,25 +86,24 @@ def quotas(
 
 
 def due_by_tier(
-    slots: int, demands: Demands, policy: TierPolicy = USUAL, *, of_all: bool = True
+    slots: int, demands: DemandTotals, policy: TierPolicy = USUAL, *, of_all: bool = True
 ) -> dict[Tier, dict[str, float]]:
     """Return what each gateway is due for each tier that anybody needs, or what of it is due for
     organizations that never paid."""
-    needs = {tier: _organizations(demands, tier) for tier in TIERS}
-    in_use = sum(any(tier in demand.tiers for demand in demands.values()) for tier in URGENT)
+    in_use = sum(1 for tier in URGENT if demands.tiers[tier].gateways)
     due = divide(
         slots,
-        {tier: sum(need for _, need in own.values()) for tier, own in needs.items()},
+        {tier: totals.need for tier, totals in demands.tiers.items()},
         policy.guarantees,
         reserved_slots(in_use, policy.reserved_share, slots, slots),
     )
     return {
-        tier: _by_organization(given, demands, tier, needs[tier], of_all=of_all)
+        tier: _by_group(given, demands.tiers[tier], demands.gateways, of_all=of_all)
         for tier, given in due.items()
     }
 
 
-def tier_parts(by_tier: TierDues, gateway: str, demand: DeploymentDemand) -> dict[Tier, float]:
+def tier_parts(by_tier: TierDues, gateway: str, demands: DemandTotals) -> dict[Tier, float]:
     """Return which part of a gateway's slots a tier keeps there that needs more than it is due.
     Another keeps what it is guaranteed, so that what comes of it now has its turn."""
     due = {tier: own[gateway] for tier, own in by_tier.items() if tier != "batch"}
@@ -107,7 +111,7 @@ def tier_parts(by_tier: TierDues, gateway: str, demand: DeploymentDemand) -> dic
     return {
         tier: given / total
         for tier, given in due.items()
-        if 0.0 < given < sum(_need(one) for one in demand.tiers.get(tier, {}).values()) - ROUNDING
+        if 0.0 < given < demands.tiers[tier].needs.get(gateway, 0) - ROUNDING
     }
 
 
@@ -133,6 +137,8 @@ def assign(quota: Mapping[str, int], slots: Mapping[str, int], before: Shares) -
         for gateway, due in quota.items()
     }
     for gateway, moves in surplus.items():
+        if moves <= 0:
+            continue
         held = _heap(-beyond(gateway, one) if shares[one][gateway] else None for one in order)
         for _ in range(moves):
             place = held[0][1]
@@ -141,6 +147,8 @@ def assign(quota: Mapping[str, int], slots: Mapping[str, int], before: Shares) -
             free[order[place]] += 1
             _again(held, -beyond(gateway, order[place]) if own[gateway] else None)
     for gateway, moves in surplus.items():
+        if moves >= 0:
+            continue
         room = _heap(beyond(gateway, one) if free[one] else None for one in order)
         for _ in range(-moves):
             place = room[0][1]
@@ -179,69 +187,44 @@ def kv_parts(tokens: int, slots: Mapping[str, int], held: Mapping[str, int]) -> 
         beyond |= more
 
 
-def organization_parts(demands: Demands, gateway: str) -> dict[str, float]:
+def organization_parts(demands: DemandTotals, gateway: str) -> dict[str, float]:
     """Return which part of its slots an organization has at a gateway, of those that wait there and
     come through others too."""
-    here = _needs(demands[gateway])
-    others = [_needs(demand) for name, demand in demands.items() if name != gateway]
-    found = {}
-    for organization in _waiting(demands[gateway]):
-        elsewhere = sum(other.get(organization, 0) for other in others)
-        if elsewhere:
-            found[organization] = here[organization] / (here[organization] + elsewhere)
-    return found
+    parts = demands.parts(gateway, demands.organizations(gateway))
+    return {organization: part for organization, part in parts.items() if part < 1.0}
 
 
-def _organizations(demands: Demands, tier: Tier) -> dict[str, tuple[int, int]]:
-    """Return the weight and the need of each organization of a tier, over all gateways."""
-    needs: dict[str, tuple[int, int]] = {}
-    for demand in demands.values():
-        for organization, own in demand.tiers.get(tier, {}).items():
-            known = needs.get(organization, (own.weight, 0))[1]
-            if need := known + _need(own):
-                needs[organization] = own.weight, need
-    return needs
-
-
-def _by_organization(
-    slots: float,
-    demands: Demands,
-    tier: Tier,
-    needs: Mapping[str, tuple[int, int]],
-    *,
-    of_all: bool,
+def _by_group(
+    slots: float, totals: TierTotals, gateways: Iterable[str], *, of_all: bool
 ) -> dict[str, float]:
     """Return what each gateway is due for one tier."""
-    never_paid = _never_paid(demands, tier)
-    tenants, shared = dict[str, tuple[int, int]](), dict[str, tuple[int, int]]()
-    for organization, each in needs.items():
-        (shared if organization in never_paid else tenants)[organization] = each
-    tenants[NEVER_PAID] = 1, sum(need for _, need in shared.values())
+    tenants, never_paid = dict[GroupKey, tuple[int, int]](), dict[GroupKey, tuple[int, int]]()
+    # Sorted, so that what follows from the same sums is the same to the last digit.
+    for key in sorted(totals.groups):
+        weight, need, is_paying = key
+        count = totals.groups[key].count
+        (tenants if is_paying else never_paid)[key] = count * weight, count * need
+    tenants[ALL_NEVER_PAID] = 1, sum(need for _, need in never_paid.values())
     given = fill(slots, tenants)
-    given |= fill(given.pop(NEVER_PAID), shared)
-    due = dict.fromkeys(demands, 0.0)
-    for gateway, demand in demands.items():
-        for organization, own in demand.tiers.get(tier, {}).items():
-            if (need := _need(own)) and (of_all or organization in shared):
-                due[gateway] += given[organization] * need / needs[organization][1]
+    of_never_paid = fill(given.pop(ALL_NEVER_PAID), never_paid)
+    due = dict.fromkeys(gateways, 0.0)
+    for key, slots_given in [*(given.items() if of_all else ()), *of_never_paid.items()]:
+        group = totals.groups[key]
+        each = slots_given / (group.count * key[1])
+        for gateway, need in group.needs.items():
+            if need:
+                due[gateway] += each * need
     return due
 
 
-def _never_paid(demands: Demands, tier: Tier) -> set[str]:
-    return {
-        organization
-        for demand in demands.values()
-        for organization, own in demand.tiers.get(tier, {}).items()
-        if not own.is_paying
-    }
-
-
-def never_paid_parts(slots: int, demands: Demands, policy: TierPolicy = USUAL) -> dict[str, float]:
+def never_paid_parts(
+    slots: int, demands: DemandTotals, policy: TierPolicy = USUAL
+) -> dict[str, float]:
     """Return which part of the slots of all organizations that never paid each gateway is due."""
-    if not any(_never_paid(demands, tier) for tier in TIERS):
+    if not any(totals.has_never_paid for totals in demands.tiers.values()):
         return {}
     by_tier = due_by_tier(slots, demands, policy, of_all=False).values()
-    due = {gateway: sum(own[gateway] for own in by_tier) for gateway in demands}
+    due = {gateway: sum(own[gateway] for own in by_tier) for gateway in demands.gateways}
     total = sum(due.values())
     return {gateway: own / total for gateway, own in due.items() if own}
 
@@ -284,24 +267,3 @@ def _in_turns(due: Mapping[str, float], turn: int) -> dict[str, int]:
         given[gateway] = floor(mark + slots) - floor(mark)
         mark += slots
     return given
-
-
-def _need(demand: OrganizationDemand) -> int:
-    return demand.running + demand.waiting
-
-
-def _needs(demand: DeploymentDemand) -> dict[str, int]:
-    needs: dict[str, int] = {}
-    for organizations in demand.tiers.values():
-        for organization, own in organizations.items():
-            needs[organization] = needs.get(organization, 0) + _need(own)
-    return needs
-
-
-def _waiting(demand: DeploymentDemand) -> set[str]:
-    return {
-        organization
-        for organizations in demand.tiers.values()
-        for organization, own in organizations.items()
-        if own.waiting
-    }

@@ -28,6 +28,7 @@ from serving.contract.tiers import (
     Guarantees,
 )
 from serving.contract.units import Tier
+from serving.fleet.demand_totals import DemandTotals
 from serving.fleet.slot_division import (
     Shares,
     TierDues,
@@ -36,16 +37,15 @@ from serving.fleet.slot_division import (
     due_by_tier,
     kv_parts,
     never_paid_parts,
-    organization_parts,
-    quotas,
     tier_parts,
+    whole_quotas,
 )
 
 GATEWAY_SECONDS = 5.0
 """Who was not heard of for so long is gone, and its slots are free."""
 GRACE_SECONDS = 2.0
 """For which a fleet that finds replicas at work takes no slot for free: their gateways will say."""
-REDIVIDE_SECONDS = 0.02
+REDIVIDE_SECONDS = 0.05
 TURN_SECONDS = 1.0
 """For which a gateway keeps a slot where there are too few for all."""
 NAMES_KEPT_MAX = 10_000
@@ -69,7 +69,9 @@ class KvLease:
 class GatewayDemand:
     """What a gateway last said; `may_run` is by replica the most that it may have there now, but
     for what a request of several choices takes beyond it where it `may_exceed` that. `turn_at` is
-    when it was last allowed to, and `permit_at` when it was last given a permit for a KV cache."""
+    when it was last allowed to, and `permit_at` when it was last given a permit for a KV cache.
+    `parted` are by deployment the organizations that it was told to have only a part of. Of what
+    organizations need only the sums are kept (`DemandTotals`)."""
 
     heard_at: float
     number: int
@@ -79,6 +81,7 @@ class GatewayDemand:
     turn_at: dict[str, float] = field(default_factory=dict)
     kv: dict[str, KvLease] = field(default_factory=dict)
     permit_at: dict[str, float] = field(default_factory=dict)
+    parted: dict[str, set[str]] = field(default_factory=dict)
     life: str = ""
     life_before: str = ""
 
@@ -87,6 +90,10 @@ class GatewayDemand:
         if report.life == self.life:
             return report.number <= self.number
         return report.life != "" and report.life == self.life_before
+
+    def is_base(self, report: DemandReport) -> bool:
+        """Tell whether a report says what changed since what it said last."""
+        return report.life == self.life and report.base == self.number
 
 
 @dataclass(slots=True)
@@ -123,6 +130,7 @@ class SlotAllocator:
         """Until then slots may be in use that no gateway has reported yet: none is granted anew."""
         self._guarantees = guarantees
         self._reserved_share = reserved_share
+        self._totals: dict[str, DemandTotals] = {}
         self._divisions: dict[str, SlotDivision] = {}
 
     def name_of(self, gateway_id: str, claimed: str) -> str:
@@ -140,8 +148,11 @@ class SlotAllocator:
         if known is not None and known.is_late(report):
             return self._empty_reply()
         if report.is_leaving:
-            self.gateways.pop(report.gateway_id, None)
+            self._forget(report.gateway_id)
             return self._empty_reply()
+        if report.base and not (known is not None and known.is_base(report)):
+            return self._empty_reply()
+        self._add_up(report, {} if known is None else known.deployments)
         held = {
             replica_id: held
             for demand in report.deployments.values()
@@ -158,6 +169,7 @@ class SlotAllocator:
                 if (kv := one.kv) is not None
             },
             permit_at={} if known is None else known.permit_at,
+            parted=known.parted if known is not None and report.base else {},
             life=report.life,
             life_before=_life_before(known, report.life),
         )
@@ -167,11 +179,36 @@ class SlotAllocator:
         """Free the slots of gateways that are not heard of any more."""
         for gateway_id, gateway in list(self.gateways.items()):
             if now - gateway.heard_at > GATEWAY_SECONDS:
-                del self.gateways[gateway_id]
+                self._forget(gateway_id)
+
+    def in_use(self, gateway_id: str) -> list[str]:
+        """Return the deployments for which anything waits or runs at a gateway."""
+        gateway = self.gateways.get(gateway_id)
+        known = () if gateway is None else gateway.deployments
+        return [id_ for id_ in known if self._totals[id_].needs(gateway_id)]
 
     def granted(self, replica_id: str) -> int:
         """Return how many slots of a replica are taken, or may be at any moment."""
         return sum(gateway.may_run.get(replica_id, 0) for gateway in self.gateways.values())
+
+    def _add_up(self, report: DemandReport, before: Mapping[str, DeploymentDemand]) -> None:
+        for deployment_id in before.keys() - report.deployments.keys():
+            self._subtract(report.gateway_id, deployment_id)
+        for deployment_id, demand in report.deployments.items():
+            totals = self._totals.setdefault(deployment_id, DemandTotals())
+            totals.apply(report.gateway_id, demand, is_whole=not report.base)
+
+    def _subtract(self, gateway_id: str, deployment_id: str) -> None:
+        totals = self._totals[deployment_id]
+        totals.remove(gateway_id)
+        if not totals.gateways:
+            del self._totals[deployment_id]
+            self._divisions.pop(deployment_id, None)
+
+    def _forget(self, gateway_id: str) -> None:
+        gateway = self.gateways.pop(gateway_id, None)
+        for deployment_id in () if gateway is None else gateway.deployments:
+            self._subtract(gateway_id, deployment_id)
 
     def _empty_reply(self) -> SlotSharesReply:
         return SlotSharesReply(self.epoch, {}, live_gateway_count=max(1, len(self.gateways)))
@@ -186,6 +223,7 @@ class SlotAllocator:
         for deployment_id, demand in report.deployments.items():
             own_slots = slots.get(deployment_id, {})
             due = self._divide(deployment_id, own_slots, now)
+            is_wanted = self._is_exceeding_wanted(gateway, deployment_id)
             for replica_id in own_slots.keys() & demand.held.keys():
                 told = due.get(replica_id, {}).get(report.gateway_id, 0)
                 held = demand.held[replica_id]
@@ -198,19 +236,15 @@ class SlotAllocator:
                 if replica_id in gateway.kv:
                     own_due = due.get(replica_id, {})
                     kv[replica_id] = self._kv_grant(gateway, replica_id, own_due, now)
-                if self._may_exceed(gateway, deployment_id, replica_id, now):
+                if is_wanted and self._may_exceed(gateway, deployment_id, replica_id, now):
                     if replica_id not in gateway.may_exceed:
                         gateway.may_exceed.add(replica_id)
                         gateway.turn_at[replica_id] = now
                     may_exceed.append(replica_id)
-            division = self._divisions[deployment_id]
-            found = organization_parts(self._demands(deployment_id), report.gateway_id)
-            if (part := division.never_paid.get(report.gateway_id, 1.0)) < 1.0:
-                found[NEVER_PAID] = part
-            if found:
+            if found := self._parts(gateway, report.gateway_id, deployment_id):
                 parts[deployment_id] = found
-            by_tier = division.by_tier
-            if kept := tier_parts(by_tier, report.gateway_id, demand):
+            by_tier, totals = self._divisions[deployment_id].by_tier, self._totals[deployment_id]
+            if by_tier and (kept := tier_parts(by_tier, report.gateway_id, totals)):
                 tiers[deployment_id] = kept
         return SlotSharesReply(
             *(self.epoch, shares, parts, len(self.gateways)),
@@ -218,7 +252,25 @@ class SlotAllocator:
             guarantees=dict(self._guarantees),
             may_exceed=tuple(may_exceed),
             kv=kv,
+            number=report.number,
         )
+
+    def _parts(
+        self, gateway: GatewayDemand, gateway_id: str, deployment_id: str
+    ) -> dict[str, float]:
+        """Return the parts that a gateway is to be told of now: of what changed there, and where
+        what all need has moved."""
+        totals = self._totals[deployment_id]
+        never_paid = self._divisions[deployment_id].never_paid
+        if not (totals.needs(gateway_id) or deployment_id in gateway.parted):
+            return {}
+        parts = totals.take_parts(gateway_id)
+        parts[NEVER_PAID] = never_paid.get(gateway_id, 1.0)
+        parted = gateway.parted.setdefault(deployment_id, set())
+        found = {one: part for one, part in parts.items() if part < 1.0 or one in parted}
+        for one, part in found.items():
+            (parted.add if part < 1.0 else parted.discard)(one)
+        return found
 
     def _kv_grant(
         self, gateway: GatewayDemand, replica_id: str, slots: Mapping[str, int], now: float
@@ -261,6 +313,15 @@ class SlotAllocator:
         ]
         return min(wanting, key=lambda one: one.permit_at.get(replica_id, NEVER), default=None)
 
+    def _is_exceeding_wanted(self, gateway: GatewayDemand, deployment_id: str) -> bool:
+        """Tell whether anybody wants to take more of a replica than its share, or this gateway may
+        already, or is alone."""
+        return (
+            len(self.gateways) == 1
+            or bool(gateway.may_exceed)
+            or gateway.deployments[deployment_id].wants_to_exceed
+        )
+
     def _may_exceed(
         self, gateway: GatewayDemand, deployment_id: str, replica_id: str, now: float
     ) -> bool:
@@ -282,31 +343,26 @@ class SlotAllocator:
 
     def _divide(self, deployment_id: str, slots: Mapping[str, int], now: float) -> Shares:
         """Return who is due what, divided anew if anything changed since a moment."""
-        demands = self._demands(deployment_id)
+        demands = self._totals[deployment_id]
         last = self._divisions.setdefault(deployment_id, SlotDivision())
         total = sum(slots.values())
-        turn = int(now / TURN_SECONDS) if total < len(demands) else 0
-        policy = TierPolicy(self._guarantees, self._reserved_share(deployment_id))
-        of = {gateway: demand.tiers for gateway, demand in demands.items()}, turn, policy
-        is_same = last.slots == slots and last.quota.keys() == demands.keys()
+        turn = int(now / TURN_SECONDS) if total < len(demands.gateways) else 0
+        reserved_share = self._reserved_share(deployment_id)
+        of = demands.version, turn, reserved_share
+        is_same = last.slots == slots and last.quota.keys() == demands.gateways
         if is_same and (last.of == of or now - last.at < REDIVIDE_SECONDS):
             return last.shares
-        quota = quotas(total, demands, last.quota, turn=turn, policy=policy)
-        shares = assign(quota, slots, last.shares)
+        policy = TierPolicy(self._guarantees, reserved_share)
         by_tier = due_by_tier(total, demands, policy)
+        quota = whole_quotas(total, by_tier, demands, last.quota, turn=turn)
+        is_moved = not is_same or quota != last.quota
+        shares = assign(quota, slots, last.shares) if is_moved else last.shares
         self.epoch += shares != last.shares
         self._divisions[deployment_id] = SlotDivision(
             *(now, of, dict(slots), quota, shares, by_tier),
             never_paid_parts(total, demands, policy),
         )
         return shares
-
-    def _demands(self, deployment_id: str) -> dict[str, DeploymentDemand]:
-        return {
-            gateway_id: gateway.deployments[deployment_id]
-            for gateway_id, gateway in self.gateways.items()
-            if deployment_id in gateway.deployments
-        }
 
 
 def _life_before(known: GatewayDemand | None, life: str) -> str:

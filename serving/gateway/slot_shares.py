@@ -8,8 +8,7 @@ where it runs nothing else.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Mapping
 
 import aiohttp
 import structlog
@@ -27,7 +26,7 @@ from serving.contract.slot_shares import (
     SlotSharesReply,
 )
 from serving.contract.tiers import DEFAULT_GUARANTEES
-from serving.contract.units import Tier
+from serving.contract.units import TIERS, Tier
 from serving.internal_http import InternalCallError, InternalHttpClient
 from serving.pool.pool import Pool
 from serving.pool.queue import Waiter
@@ -112,6 +111,10 @@ class DemandReporter:
         self._number = time.time_ns() // 1_000_000
         """Of reports; by the clock for fleets that do not ask for a life."""
         self._wake = asyncio.Event()
+        self._base = 0
+        """The number of the last report, where the fleet answered it,"""
+        self._known: dict[str, KnownDemand] = {}
+        """and what it knows by then of each deployment."""
         self._answered_at = self._divided_at = 0.0
         self._epoch = 0
 
@@ -152,10 +155,10 @@ class DemandReporter:
         """Tell the fleet what there is to do, and go by what it says; tell whether a share
         shrank."""
         pools = self._pools()
-        demands = {id_: demand_of(pool) for id_, pool in pools.items()}
         try:
-            reply = await self._post(demands, ASK_SECONDS)
+            reply, is_whole = await self._ask(pools)
         except InternalCallError as error:
+            self._base = 0
             self._note_failure(error)
             return False
         if self.failures:
@@ -168,14 +171,15 @@ class DemandReporter:
         for deployment_id, pool in pools.items():
             pool.set_engine_loads(reply.strains)
             pool.set_kv_grants(reply.kv)
-            parts, tiers = reply.parts.get(deployment_id, {}), reply.tiers.get(deployment_id)
-            pool.set_shares(parts, tiers, {**DEFAULT_GUARANTEES, **reply.guarantees})
+            pool.queue.set_weight_shares(reply.parts.get(deployment_id, {}), are_all=is_whole)
+            tiers = reply.tiers.get(deployment_id)
+            pool.set_shares(tiers, {**DEFAULT_GUARANTEES, **reply.guarantees})
         return has_shrunk
 
     async def send_leaving(self) -> None:
         """Give all slots back: nothing runs here any more."""
         try:
-            await self._post({}, LEAVE_SECONDS, is_leaving=True)
+            await self._post(self._next_report({}, is_leaving=True), LEAVE_SECONDS)
         except InternalCallError as error:
             log.warning("slots_left_to_time_out", error=str(error))
 
@@ -195,27 +199,132 @@ class DemandReporter:
             for pool in self._pools().values():
                 pool.set_shares({})
 
-    async def _post(
-        self, demands: dict[str, DeploymentDemand], seconds: float, *, is_leaving: bool = False
-    ) -> SlotSharesReply:
+    async def _ask(self, pools: Mapping[str, Pool]) -> tuple[SlotSharesReply, bool]:
+        """Report what changed, or all where the fleet does not know what was said before; return
+        the answer, and whether all was told. Raises InternalCallError."""
+        base = self._base
+        reply = await self._post(self._next_report(pools), ASK_SECONDS)
+        if base and reply.number != self._number:
+            base = self._base = 0
+            reply = await self._post(self._next_report(pools), ASK_SECONDS)
+        self._base = reply.number
+        return reply, not base
+
+    def _next_report(self, pools: Mapping[str, Pool], *, is_leaving: bool = False) -> DemandReport:
+        before = self._known if self._base else {}
+        self._known = {id_: before.get(id_) or KnownDemand() for id_ in pools}
+        taken = ((id_, self._known[id_].take(pool)) for id_, pool in pools.items())
+        demands = {id_: demand for id_, demand in taken if demand != NO_DEMAND}
         self._number += 1
-        report = DemandReport(self._gateway_id, self._number, demands, is_leaving, self._run_id)
+        return DemandReport(
+            *(self._gateway_id, self._number, demands, is_leaving, self._run_id), base=self._base
+        )
+
+    async def _post(self, report: DemandReport, seconds: float) -> SlotSharesReply:
         return await self._fleet.post("demand", report, SlotSharesReply, seconds)
+
+
+NO_DEMAND = DeploymentDemand()
+"""Of a model that nobody asks for and that has no replica: nothing is said of it."""
+
+
+class KnownDemand:
+    """What the fleet knows of one pool: by tier the organizations that it heard of."""
+
+    def __init__(self) -> None:
+        self._pool: Pool | None = None
+        self._tiers = {tier: KnownOrganizations() for tier in TIERS}
+
+    def take(self, pool: Pool) -> DeploymentDemand:
+        """Return what a pool has to do and what it holds; of organizations those that the fleet
+        does not know as they are now."""
+        is_other, self._pool = pool is not self._pool, pool
+        organizations = {}
+        for tier, line in pool.queue.tier_queues.items():
+            known = self._tiers[tier]
+            changed = known.all_of(line) if is_other else list(line.changed)
+            line.changed.clear()
+            organizations[tier] = known.take(line, changed)
+        in_use = pool.urgent_tiers
+        tiers = {
+            tier: named
+            for tier, named in organizations.items()
+            if len(self._tiers[tier]) or tier in in_use
+        }
+        return DeploymentDemand(_held(pool), tiers, pool.queue.has_multi_sequence_waiter)
+
+
+NOTHING = OrganizationDemand(1, 0, 0)
+NEVER_PAID_MAX = ORGANIZATIONS_MAX // 2
+"""Of the organizations of a tier, so that those that pay are told of however many do not."""
+
+
+class KnownOrganizations:
+    """The organizations of one tier of a pool that the fleet heard of, and that are busy: where
+    there are too many, some stand for all."""
+
+    def __init__(self) -> None:
+        self._paying: set[str] = set()
+        self._never_paid: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._paying) + len(self._never_paid)
+
+    def all_of(self, line: TierQueue[Waiter]) -> set[str]:
+        """Return those that are known, and all that are busy."""
+        busy = list(line.busy())
+        never_paid = (one.within.busy() for one in busy if one.within is not None)
+        ids = {one.tenant_id for one in busy if one.within is None}
+        ids.update(one.tenant_id for tenants in never_paid for one in tenants)
+        return ids | self._paying | self._never_paid
+
+    def take(
+        self, line: TierQueue[Waiter], changed: Iterable[str]
+    ) -> dict[str, OrganizationDemand]:
+        """Return what organizations that changed have to do by now. Those for which there is no
+        room stay noted as changed."""
+        found: dict[str, OrganizationDemand] = {}
+        for id_ in changed:
+            tenant, is_paying = line.find(id_)
+            is_known = id_ in self._paying or id_ in self._never_paid
+            if tenant is None and not is_known:
+                continue
+            if len(found) == ORGANIZATIONS_MAX or not (is_known or self._has_room(is_paying)):
+                line.changed.add(id_)
+                continue
+            self._paying.discard(id_)
+            self._never_paid.discard(id_)
+            if tenant is None:
+                found[id_] = NOTHING
+                continue
+            (self._paying if is_paying else self._never_paid).add(id_)
+            found[id_] = OrganizationDemand(
+                tenant.weight, tenant.running, tenant.waiting, is_paying
+            )
+        return found
+
+    def _has_room(self, is_paying: bool) -> bool:
+        has_room = len(self) < ORGANIZATIONS_MAX
+        return has_room and (is_paying or len(self._never_paid) < NEVER_PAID_MAX)
 
 
 def demand_of(pool: Pool) -> DeploymentDemand:
     """Return what a pool has to do, and what it holds. A tier in use for which `batch` leaves slots
     free is named without any organization too."""
+    tiers: dict[Tier, dict[str, OrganizationDemand]] = {tier: {} for tier in pool.urgent_tiers}
+    for tier, line in pool.queue.tier_queues.items():
+        known = KnownOrganizations()
+        if organizations := known.take(line, known.all_of(line)):
+            tiers[tier] = organizations
+    return DeploymentDemand(_held(pool), tiers, pool.queue.has_multi_sequence_waiter)
+
+
+def _held(pool: Pool) -> dict[str, ReplicaUsage]:
     kv = _kv_demands(pool)
-    held = {
+    return {
         id_: ReplicaUsage(one.share, one.in_flight, one.may_exceed or one.is_exceeded, kv.get(id_))
         for id_, one in pool.replicas.items()
     }
-    tiers: dict[Tier, dict[str, OrganizationDemand]] = {tier: {} for tier in pool.urgent_tiers}
-    for tier, line in pool.queue.tier_queues.items():
-        if organizations := _organizations(line):
-            tiers[tier] = organizations
-    return DeploymentDemand(held, tiers, pool.queue.has_multi_sequence_waiter)
 
 
 def _kv_demands(pool: Pool) -> dict[str, KvDemand | None]:
@@ -232,14 +341,3 @@ def _kv_demands(pool: Pool) -> dict[str, KvDemand | None]:
             replicas = pool.replicas.values()
             pool.kv_reservation.reserve(replicas, pool.now, waiter.excluded, need)
     return pool.kv_reservation.demands(pool.replicas, pool.now, need)
-
-
-def _organizations(line: TierQueue[Waiter]) -> dict[str, OrganizationDemand]:
-    """Return what organizations have to do, those that pay first: of more they stand for all."""
-    tenants = list(line.busy())
-    paying = ((one, True) for one in tenants if one.within is None)
-    never_paid = ((one, False) for all_ in tenants if all_.within for one in all_.within.busy())
-    return {
-        one.tenant_id: OrganizationDemand(one.weight, one.running, one.waiting, is_paying)
-        for one, is_paying in islice(chain(paying, never_paid), ORGANIZATIONS_MAX)
-    }

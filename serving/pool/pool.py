@@ -111,18 +111,13 @@ class Pool(ReplicaSet):
         return [tier for tier in URGENT if self._used_at.get(tier, since) > since]
 
     def set_shares(
-        self,
-        parts: Mapping[str, float],
-        tiers: Mapping[Tier, float] | None = None,
-        guarantees: Guarantees | None = None,
+        self, tiers: Mapping[Tier, float] | None = None, guarantees: Guarantees | None = None
     ) -> None:
-        """Take in what may be taken of each replica from now on, of which organizations only a part
-        of the weight counts here, which part of these slots tiers keep, and what tiers are
-        guaranteed of all gateways' slots."""
+        """Take in what may be taken of each replica from now on, which part of these slots tiers
+        keep, and what tiers are guaranteed of all gateways' slots."""
         self.update_shares()
         if any(replica.in_flight > replica.share for replica in self.ready):
             self.queue.end_unwanted()  # Others wait for these slots, at another gateway.
-        self.queue.set_weight_shares(parts)
         self.queue.set_shares(guarantees or DEFAULT_GUARANTEES, tiers or {})
         self.dispatch()
 

@@ -360,10 +360,11 @@ class FairQueue:
         now."""
         self.guarantees, self._turns.shares = guarantees, {**guarantees, **shares}
 
-    def set_weight_shares(self, parts: Mapping[str, float]) -> None:
-        """Say of which organizations only a part of the weight counts here."""
+    def set_weight_shares(self, parts: Mapping[str, float], *, are_all: bool = True) -> None:
+        """Say of which organizations only a part of the weight counts here, `are_all` or those for
+        which that has changed."""
         for line in self.tier_queues.values():
-            line.set_weight_shares(parts)
+            line.set_weight_shares(parts, are_all=are_all)
 
     def reject_all(self, error: PoolError) -> None:
         """Tell all that wait that they wait in vain here: who stands in another line goes on."""

@@ -218,7 +218,8 @@ class TierQueue(Generic[Waiter]):
         self._mean_output = OUTPUT_TOKENS
         self._newcomers = 0.0
         """The part of those who join whose organizations had nobody waiting."""
-        self._parted: set[str] = set()
+        self.changed: set[str] = set()
+        """Organizations whose figures changed since somebody looked and cleared it."""
         self._tenant_counts = TenantCounts()
         self._services: dict[ServiceCharge, None] = {}
         """Those that are not settled."""
@@ -230,15 +231,24 @@ class TierQueue(Generic[Waiter]):
         """Return the tenants that wait here or are served."""
         return iter(self._busy.values())
 
-    def set_weight_shares(self, parts: Mapping[str, float]) -> None:
-        """Say of which busy organizations only a part of the weight counts here."""
-        for organization_id in {*self._parted, *parts}:
+    def find(self, organization_id: str) -> tuple[Tenant[Waiter] | None, bool]:
+        """Return a busy organization, if it is one, and whether it pays."""
+        within = self._within()
+        if within is not None and (member := within._busy.get(organization_id)) is not None:
+            return member, False
+        member = self._busy.get(organization_id)
+        is_one = member is not None and member.within is None
+        return (member if is_one else None), True
+
+    def set_weight_shares(self, parts: Mapping[str, float], *, are_all: bool = True) -> None:
+        """Say of which busy organizations only a part of the weight counts here: of all of them, or
+        of those for which that has changed."""
+        for organization_id in tuple(self._busy) if are_all else parts:
             if (member := self._busy.get(organization_id)) is not None:
                 member.weight_share = max(PART_MIN, parts.get(organization_id, 1.0))
                 self._tenant_counts.record(member)
-        self._parted = set(parts)
         if (within := self._within()) is not None:
-            within.set_weight_shares(parts)
+            within.set_weight_shares(parts, are_all=are_all)
 
     def is_full_of(self, request: SlotRequest) -> bool:
         """Tell whether its organization has as much waiting as one may."""
@@ -402,6 +412,7 @@ class TierQueue(Generic[Waiter]):
         member = service.tenant
         member.running -= service.request.sequences
         self.running -= service.request.sequences
+        self.changed.add(member.tenant_id)
         if member.within is not None and service.within is not None:
             member.within.end(service.within)
         self._rest(member)
@@ -428,6 +439,7 @@ class TierQueue(Generic[Waiter]):
             member = Tenant[Waiter](tenant_id, self._mean_output)
             if tenant_id == NEVER_PAID:
                 member.within = TierQueue(self.bounds, self.slot_second, is_within=True)
+                member.within.changed = self.changed
         if member.weight != (weight := max(1, request.weight)):
             member.weight = weight
             self._tenant_counts.record(member)
@@ -443,6 +455,7 @@ class TierQueue(Generic[Waiter]):
         cost = request.input_tokens + min(made, request.output_tokens_max * price)
         member.running += request.sequences
         self.running += request.sequences
+        self.changed.add(member.tenant_id)
         self._charge(member, cost / member.effective_weight)
         service = ServiceCharge(member, request, cost, member.effective_weight)
         self._services[service] = None
@@ -461,6 +474,7 @@ class TierQueue(Generic[Waiter]):
         self.requests += requests
         self.tokens += requests * request.input_tokens
         self.slots += requests * request.sequences
+        self.changed.add(member.tenant_id)
         self._tenant_counts.record(member)
         if member.waiters:
             self._by_weight.put(member.tenant_id, -self._heaviness(member))

@@ -17,6 +17,7 @@ from tests.benchmarks import (
     embeddings,
     fairness,
     feed,
+    fleet,
     idempotency,
     languages,
     latency,
@@ -29,6 +30,7 @@ from tests.benchmarks import (
     processes,
     restarts,
     revocation,
+    shares,
     sign_in,
     soak,
     streams,
@@ -77,6 +79,8 @@ class Benchmark(StrEnum):
     STREAMS = "streams"
     LIMITS = "limits"
     FEED = "feed"
+    SHARES = "shares"
+    FLEET = "fleet"
     INGEST = "ingest"
     REPEATS = "repeats"
     POLL = "poll"
@@ -111,6 +115,8 @@ MEASURES: dict[Benchmark, Callable[[Plan], Table]] = {
     Benchmark.STREAMS: streams.measure,
     Benchmark.LIMITS: limits.measure,
     Benchmark.FEED: feed.measure,
+    Benchmark.SHARES: shares.measure,
+    Benchmark.FLEET: fleet.measure,
     Benchmark.INGEST: ingest.measure,
     Benchmark.REPEATS: ingest.measure_repeats,
     Benchmark.POLL: poll.measure,

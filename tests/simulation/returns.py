@@ -9,7 +9,7 @@ import psycopg
 from billing.credit.models import GrantKind
 from billing.credit.services.reversals import give_back, take_back
 from billing.invoicing.closes import organizations_behind
-from billing.ledger.models import Cause
+from billing.ledger.causes import Cause
 from control.errors import InvalidValue, NotPermitted, ServiceError
 from tests.simulation.cast import OPERATOR, Cast, Wish
 from tests.simulation.deeds.credit import make_grant

@@ -1,6 +1,8 @@
 """How engines are started, and what is read from them."""
 
+import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -422,3 +424,31 @@ async def test_a_closed_port_is_a_silent_engine() -> None:
         assert not await probe.is_up()
         with pytest.raises(EngineUnresponsive):
             await probe.health()
+
+
+async def test_a_kept_connection_that_ends_as_it_is_used_is_no_failure() -> None:
+    answered = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request on each connection, and close it at the second."""
+        nonlocal answered
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: (\d+)", head)
+        await reader.readexactly(int(length[1]) if length else 0)
+        body = b'{"usage":{"prompt_tokens":1,"completion_tokens":1}}'
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        answered += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = "http://{}:{}".format(*server.sockets[0].getsockname())
+    async with server, aiohttp.ClientSession() as session:
+        probe = EngineProbe(session, url, timeout_seconds=5.0)
+        for _ in range(3):
+            await probe.generate("m", tokens_max=1)
+        assert answered == 3
+        server.close()
+        await server.wait_closed()
+        with pytest.raises(EngineUnresponsive):
+            await probe.generate("m", tokens_max=1)

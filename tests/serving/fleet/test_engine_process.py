@@ -13,6 +13,7 @@ from serving.fleet.engine_process import (
     REPLICA_VARIABLE,
     ProcessGroup,
     ProcessIdentity,
+    ProcessTable,
     find_group,
     group_of,
     mark_of,
@@ -53,6 +54,26 @@ def test_the_whole_group_is_killed(child: subprocess.Popen[bytes]) -> None:
     wait_until(lambda: not group.survivors)
     assert group.reap() == -9
     assert not group.is_alive
+
+
+def test_groups_are_looked_up_together_and_again_once_that_is_too_long_ago(
+    child: subprocess.Popen[bytes],
+) -> None:
+    now = [0.0]
+    table = ProcessTable(lambda: now[0])
+    leader = with_members(group_of(child), 2).leader
+    assert leader in table.members(child.pid, seconds_old_max=1.0)
+    with subprocess.Popen([sys.executable, "-c", PARENT], start_new_session=True) as other:
+        try:
+            assert table.members(other.pid, seconds_old_max=1.0) == ()
+            now[0] = 1.0
+            [first, *_] = table.members(other.pid, seconds_old_max=1.0)
+            assert first.pid == other.pid
+            assert len(table.members(child.pid, seconds_old_max=1.0)) == 2
+        finally:
+            os.killpg(other.pid, 9)
+    assert first in table.members(other.pid, seconds_old_max=1.0)
+    assert first not in table.members(other.pid, seconds_old_max=0.0)
 
 
 def test_what_a_group_computes_is_seen() -> None:

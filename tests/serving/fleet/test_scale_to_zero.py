@@ -16,7 +16,6 @@ from serving.contract.codec import decode, encode
 from serving.contract.credential import ServiceAuthenticator
 from serving.contract.records import DeploymentRecord, DeploymentTimeouts
 from serving.contract.replica import ReplicaRecord
-from serving.contract.slot_shares import DemandReport, DeploymentDemand, OrganizationDemand
 from serving.engine.simulated.adapter import SimulatedAdapter
 from serving.feed.changes import ChangeBatch, RecordChange
 from serving.fleet import reconciler as module
@@ -101,8 +100,7 @@ class World:
         self.fleet.reconcile()
 
     def ask(self, deployment_id: str = ID) -> None:
-        demand = DeploymentDemand({}, {"default": {"org_a": OrganizationDemand(1, 0, 1)}})
-        self.fleet.note_demand(DemandReport("gw", 1, {deployment_id: demand}))
+        self.fleet.note_demand([deployment_id])
         if self.kind == "sleeps":
             self.needed_at = self.now
         self.fleet.reconcile()

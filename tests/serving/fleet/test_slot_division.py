@@ -1,20 +1,16 @@
 """Dividing slots: all of them, to those who need them, by weights, and with few moves."""
 
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.contract.slot_shares import DeploymentDemand, OrganizationDemand
-from serving.contract.units import TIERS
-from serving.fleet.slot_division import (
-    TierPolicy,
-    assign,
-    due_by_tier,
-    never_paid_parts,
-    organization_parts,
-    quotas,
-    tier_parts,
-)
+from serving.contract.units import TIERS, Tier
+from serving.fleet import slot_division
+from serving.fleet.demand_totals import DemandTotals
+from serving.fleet.slot_division import USUAL, TierPolicy, assign, tier_parts
 
 ORGANIZATION = st.builds(
     OrganizationDemand, st.integers(1, 4), st.integers(0, 20), st.integers(0, 50), st.booleans()
@@ -27,6 +23,39 @@ DEMAND = st.builds(
 )
 DEMANDS = st.dictionaries(st.sampled_from(("g1", "g2", "g3", "g4")), DEMAND, min_size=1)
 BEFORE = st.dictionaries(st.sampled_from(("g1", "g2", "g3", "gone")), st.integers(0, 40))
+
+
+Demands = Mapping[str, DeploymentDemand]
+
+
+def added_up(demands: Demands) -> DemandTotals:
+    totals = DemandTotals()
+    for gateway, each in demands.items():
+        totals.apply(gateway, each, is_whole=True)
+    return totals
+
+
+def quotas(
+    slots: int,
+    demands: Demands,
+    before: Mapping[str, int],
+    *,
+    turn: int = 0,
+    policy: TierPolicy = USUAL,
+) -> dict[str, int]:
+    return slot_division.quotas(slots, added_up(demands), before, turn=turn, policy=policy)
+
+
+def due_by_tier(slots: int, demands: Demands) -> dict[Tier, dict[str, float]]:
+    return slot_division.due_by_tier(slots, added_up(demands))
+
+
+def never_paid_parts(slots: int, demands: Demands) -> dict[str, float]:
+    return slot_division.never_paid_parts(slots, added_up(demands))
+
+
+def organization_parts(demands: Demands, gateway: str) -> dict[str, float]:
+    return slot_division.organization_parts(added_up(demands), gateway)
 
 
 def demand(tier: str = "default", **organizations: tuple[int, int, int]) -> DeploymentDemand:
@@ -151,10 +180,10 @@ def test_a_gateway_knows_what_part_of_its_slots_a_tier_keeps_that_needs_more() -
         **{f"g{n}": demand("priority", **flood) for n in range(2, 11)},
         "g11": few,
     }
-    due = due_by_tier(92, demands)
-    assert tier_parts(due, "g1", both) == pytest.approx({"priority": 6 / 36, "default": 30 / 36})
-    assert tier_parts(due, "g2", demands["g2"]) == {"priority": 1.0}
-    assert tier_parts(due, "g11", few) == {}
+    due, totals = due_by_tier(92, demands), added_up(demands)
+    assert tier_parts(due, "g1", totals) == pytest.approx({"priority": 6 / 36, "default": 30 / 36})
+    assert tier_parts(due, "g2", totals) == {"priority": 1.0}
+    assert tier_parts(due, "g11", totals) == {}
 
 
 def test_too_few_slots_go_round_by_what_each_gateway_is_due() -> None:

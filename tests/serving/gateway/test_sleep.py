@@ -67,7 +67,7 @@ async def test_who_waits_in_vain_is_told_when_to_come_back(
     assert time.monotonic() - begun >= 0.2, "it waits first"
     assert "The model is loading: it should be ready in about 40 s." in said
     demands = [one.deployments.get("dep_var_demo") for one in stack.control.slots.reports]
-    assert any(one is not None and one.is_any for one in demands), "the fleet is told"
+    assert any(one is not None and one.tiers.get("default") for one in demands), "the fleet is told"
 
 
 LOADING: list[tuple[State, float | None, str, bool]] = [

@@ -218,7 +218,7 @@ async def test_the_fleet_hears_who_waits_and_how_urgently(stack: Stack) -> None:
     asking.append(asyncio.create_task(ask(stack, service_tier="flex")))
 
     def is_heard() -> bool:
-        tiers = stack.control.slots.reports[-1].deployments["dep_var_demo"].tiers
+        tiers = stack.control.slots.tiers["dep_var_demo"]
         return (
             tiers.keys() == {"default", "flex"}
             and tiers["default"]["org_a"].running == 8
@@ -230,6 +230,6 @@ async def test_the_fleet_hears_who_waits_and_how_urgently(stack: Stack) -> None:
     assert await asyncio.gather(*asking) == [200, 200, 200]
 
     def is_idle() -> bool:
-        return stack.control.slots.reports[-1].deployments["dep_var_demo"].tiers == {"default": {}}
+        return stack.control.slots.tiers["dep_var_demo"] == {"default": {}}
 
     await eventually(is_idle)

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 from serving.contract.codec import decode, encode
-from serving.contract.slot_shares import DemandReport, DeploymentDemand, SlotSharesReply
+from serving.contract.slot_shares import DemandReport, SlotSharesReply
 from serving.contract.units import Tier
 from serving.engine.events import TokenUsage
 from serving.fleet.slot_shares import SlotAllocator
@@ -57,11 +57,7 @@ class Reporter(DemandReporter):
         )
         self._cluster = cluster
 
-    async def _post(
-        self, demands: dict[str, DeploymentDemand], seconds: float, *, is_leaving: bool = False
-    ) -> SlotSharesReply:
-        self._number += 1
-        report = DemandReport(self._gateway_id, self._number, demands, is_leaving, self._run_id)
+    async def _post(self, report: DemandReport, seconds: float) -> SlotSharesReply:
         return self._cluster.divide(report)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.contract.slot_shares import DeploymentDemand, SlotSharesReply
+from serving.contract.slot_shares import DemandReport, SlotSharesReply
 from serving.fleet.slot_division import kv_parts
 from serving.gateway.slot_shares import SILENT_SECONDS
 from serving.internal_http import InternalCallError
@@ -53,8 +53,8 @@ class World:
             reporter._post = self.lossy(reporter._post)  # type: ignore[method-assign]
 
     def lossy(self, post: Callable[..., Awaitable[SlotSharesReply]]) -> Any:
-        async def send(demands: dict[str, DeploymentDemand], seconds: float) -> SlotSharesReply:
-            reply = await post(demands, seconds)
+        async def send(report: DemandReport, seconds: float) -> SlotSharesReply:
+            reply = await post(report, seconds)
             if self.is_lost:
                 raise InternalCallError("lost")
             return reply
@@ -168,10 +168,10 @@ class Watched(Cluster):
             reporter._post = self.answered(reporter._post)  # type: ignore[method-assign]
 
     def answered(self, post: Callable[..., Awaitable[SlotSharesReply]]) -> Any:
-        async def send(demands: dict[str, DeploymentDemand], seconds: float) -> SlotSharesReply:
+        async def send(report: DemandReport, seconds: float) -> SlotSharesReply:
             if self.is_down:
                 raise InternalCallError("down")
-            return await post(demands, seconds)
+            return await post(report, seconds)
 
         return send
 

@@ -65,7 +65,7 @@ async def test_who_asks_waits_and_is_served_once_it_woke() -> None:
     waiting = [asyncio.create_task(served(pool, name)) for name in ("a", "b")]
     await settle()
     assert heard, "the fleet is told at once"
-    assert demand_of(pool).is_any
+    assert demand_of(pool).tiers["default"]
     assert pool.capabilities == frozenset(READY.capabilities)
     pool.set_replicas({})  # between two states nothing may be told of any
     pool.set_replicas({"rep_1": told("pending")})
@@ -75,7 +75,7 @@ async def test_who_asks_waits_and_is_served_once_it_woke() -> None:
     assert len(pool.queue) == 2
     pool.set_replicas({"rep_2": told("ready")})
     assert sorted(await asyncio.gather(*waiting)) == ["a", "b"]
-    assert not demand_of(pool).is_any
+    assert not demand_of(pool).tiers["default"]
 
 
 async def test_the_bounds_of_the_queue_hold_as_ever() -> None:
