@@ -201,7 +201,7 @@ class ReplicaLifecycle:
             if not replica.endpoint:
                 await self._launch()
         except NoRoom as error:
-            replica.devices, replica.no_room = (), str(error)
+            replica.is_placed, replica.devices, replica.no_room = False, (), str(error)
             reasons = filter(None, (replica.no_room, replica.rollout_reason))
             replica.set_state("pending", reason="; ".join(reasons))
             return False

@@ -19,24 +19,28 @@ from serving.fleet.local_launcher import require_memory, total_bytes
 from serving.fleet.replica import ManagedReplica
 from serving.fleet.rollout import plan_rollout
 
+COUNT_MAX = 64
+"""Replicas of a host, where nothing else is configured."""
 LOOK_SECONDS = 1.0
 """Between two looks at the GPUs."""
 
 
 class Placement:
-    """`replicas` returns all replicas of the fleet, ended ones too; `look` reads the GPUs, which
-    may block."""
+    """`replicas` returns all replicas of the fleet, ended ones too; `count_max` may run at once;
+    `look` reads the GPUs, which may block."""
 
     def __init__(
         self,
         replicas: Callable[[], Iterable[ManagedReplica]],
         engines: Mapping[str, EngineAdapter],
         *,
+        count_max: int = COUNT_MAX,
         look: Callable[[], GpuReport] = read_gpus,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
         self._replicas = replicas
         self._engines = engines
+        self._count_max = count_max
         self._look = look
         self._look_seconds = look_seconds
         self._turn = asyncio.Lock()
@@ -47,13 +51,14 @@ class Placement:
         if needs.memory_bytes > (all_bytes := total_bytes()):
             wanted, there = needs.memory_bytes / GIB, all_bytes / GIB
             raise StartRefused(f"needs {wanted:.1f} GiB of memory, and this host has {there:.1f}")
-        if not needs.gpu_count:
-            return
         async with self._turn:
-            earlier = await asyncio.to_thread(self._look)
-            await asyncio.sleep(self._look_seconds)
-            report = await asyncio.to_thread(self._look)
-            replica.devices = choose_gpus(needs, report, earlier.free, self._holders())
+            self._require_port()
+            if needs.gpu_count:
+                earlier = await asyncio.to_thread(self._look)
+                await asyncio.sleep(self._look_seconds)
+                report = await asyncio.to_thread(self._look)
+                replica.devices = choose_gpus(needs, report, earlier.free, self._holders())
+            replica.is_placed = True
 
     async def plans(
         self, deployments: Iterable[DeploymentRecord], load_seconds: Mapping[str, float]
@@ -99,9 +104,16 @@ class Placement:
             if needs.gpu_count:
                 choose_gpus(needs, report, report.free, self._holders())
             require_memory(needs.memory_bytes)
+            self._require_port()
         except (LaunchError, StartRefused) as error:
             return str(error)
         return ""
+
+    def _require_port(self) -> None:
+        """Raise NoRoom unless one more replica may run here: there is a port for each."""
+        count = sum(each.is_placed and not each.is_gone for each in self._replicas())
+        if count >= self._count_max:
+            raise NoRoom(f"no room: {count} of {self._count_max} replicas run on this host")
 
     def _holders(self) -> dict[int, str]:
         """Return the replica that each GPU is given to."""

@@ -90,7 +90,9 @@ class FleetReconciler:
         self._deployments: dict[str, DeploymentRecord] = {}
         self._lifecycles: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
-        self.placement = Placement(self.replicas.values, engines)
+        self.placement = Placement(
+            self.replicas.values, engines, count_max=config.replica_count_max
+        )
         self._services = FleetServices(
             config.timings,
             StartupLimiter(loads_at_once()),

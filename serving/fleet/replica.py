@@ -182,6 +182,8 @@ class ManagedReplica:
         self.services = services
         self.endpoint = endpoint
         self.url = endpoint or "http://127.0.0.1:0"
+        self.is_placed = False
+        """Whether it has a port and its GPUs until it is gone."""
         self.devices: tuple[int, ...] = ()
         """The indexes of its GPUs."""
         self.no_room = ""
@@ -362,7 +364,7 @@ class ManagedReplica:
             return True
         self.token_mark = stored.token_mark
         self.has_node = not stored.port
-        self.handle = stored.handle
+        self.handle, self.is_placed = stored.handle, True
         if self.handle is None and stored.leader is not None:
             self.handle = handle_without_node(stored.leader, stored.members, self.url)
         if self.handle is None:

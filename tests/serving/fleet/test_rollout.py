@@ -72,7 +72,7 @@ async def test_no_room_is_no_failure_and_ends_as_soon_as_there_is_some(tmp_path:
         control.deploy(DEPLOYMENT)
         [first] = await process.ready()
         control.deploy(DEPLOYMENT, other())
-        waiting = await pending(process, "no room: no port of")
+        waiting = await pending(process, "no room: 1 of 1 replicas")
         control.deploy(changed(replicas_min=0), other())
 
         async def is_placed() -> bool:
