@@ -9,7 +9,7 @@ from django.core import signing
 from django.utils.translation import gettext_lazy as _
 
 from billing.cockpit.statement import Place, Range
-from billing.ledger.causes import AccountKind, Cause
+from billing.ledger.causes import DEBIT_KINDS, USAGE, AccountKind, Cause
 from billing.reading.days import day_of, midnight
 
 if TYPE_CHECKING:
@@ -29,19 +29,7 @@ ACCOUNTS: dict[str, "StrOrPromise"] = {
     AccountKind.BAD_DEBT: _("Debts written off"),
 }
 """What the accounts are called, those first that are looked at most."""
-DEBITS = (
-    AccountKind.CASH,
-    AccountKind.ACCOUNTS_RECEIVABLE,
-    AccountKind.PROMOTION_EXPENSE,
-    AccountKind.BAD_DEBT,
-)
-"""Accounts that debits fill; credits fill the others."""
-USED = (
-    AccountKind.ACCOUNTS_RECEIVABLE,
-    AccountKind.CUSTOMER_BALANCE,
-    AccountKind.PROMOTIONAL_CREDIT,
-    AccountKind.REVENUE,
-)
+USED = (*USAGE.debits, *USAGE.credits)
 """Accounts that usage moves once it is posted."""
 
 
@@ -61,7 +49,7 @@ class StatementQuery:
     @property
     def sign(self) -> int:
         """What turns debits into what fills the account."""
-        return 1 if self.account in DEBITS else -1
+        return 1 if self.account in DEBIT_KINDS else -1
 
     @property
     def range(self) -> Range:

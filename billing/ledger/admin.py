@@ -39,8 +39,12 @@ class AccountAdmin(ReadOnlyAdmin):
 class TransactionAdmin(ReadOnlyAdmin):
     """Balanced movements, the newest first."""
 
-    list_display = ("posted_at", "accounted_on", "kind", "organization_id", "source")
+    list_display = ("posted_at", "accounted_on", "kind", "organization_id", "source", "funded")
     list_filter = ("kind",)
     search_fields = ("organization_id", "source", "id")
+    fields = ("id", "source", "kind", "organization_id", "posted_at", "accounted_on", "funded")
+    readonly_fields = ("id", "funded")
     ordering = ("-posted_at",)
     inlines = (EntryInline,)
+
+    funded = dollars("funded_nanos", _("Funded"))

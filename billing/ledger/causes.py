@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -40,6 +40,14 @@ CREDIT_KINDS = (AccountKind.CUSTOMER_BALANCE, AccountKind.PROMOTIONAL_CREDIT)
 """The accounts that usage draws from."""
 BALANCE_KINDS = (*CREDIT_KINDS, AccountKind.ACCOUNTS_RECEIVABLE)
 """The accounts that an organization's balance is made of: its credit less its debt."""
+
+DEBIT_KINDS = (
+    AccountKind.CASH,
+    AccountKind.ACCOUNTS_RECEIVABLE,
+    AccountKind.PROMOTION_EXPENSE,
+    AccountKind.BAD_DEBT,
+)
+"""Assets and expenses: debits fill them, and credits fill the others."""
 
 
 class Cause(models.TextChoices):
@@ -100,247 +108,161 @@ def _pattern(source: str) -> re.Pattern[str]:
     return re.compile("".join(texts))
 
 
+# Short, for the table.
+CASH = AccountKind.CASH
+RECEIVABLE = AccountKind.ACCOUNTS_RECEIVABLE
+PREPAID_CREDIT = AccountKind.CUSTOMER_BALANCE
+PROMOTIONAL_CREDIT = AccountKind.PROMOTIONAL_CREDIT
+TAX = AccountKind.TAX_PAYABLE
+REVENUE = AccountKind.REVENUE
+BREAKAGE = AccountKind.BREAKAGE
+ROUNDING = AccountKind.ROUNDING
+PROMOTIONS = AccountKind.PROMOTION_EXPENSE
+BAD_DEBT = AccountKind.BAD_DEBT
+FINANCE = Permission.FINANCE_WRITE
+
 USAGE = PostingRule(
-    Cause.USAGE,
-    "usage:{transaction}",
-    debits=BALANCE_KINDS,
-    credits=(AccountKind.REVENUE,),
-    title=_("Usage of %(day)s"),
-    funds=(),  # its charges were taken from the balance as they came in
-)
+    Cause.USAGE, "usage:{transaction}", title=_("Usage of %(day)s"),
+    debits=BALANCE_KINDS, credits=(REVENUE,), funds=(),  # its charges left as they came in
+)  # fmt: skip
 ALLOCATION = PostingRule(
-    Cause.ALLOCATION,
-    "allocation:{transaction}",
-    debits=CREDIT_KINDS,
-    credits=(AccountKind.ACCOUNTS_RECEIVABLE,),
-)
+    Cause.ALLOCATION, "allocation:{transaction}",
+    debits=CREDIT_KINDS, credits=(RECEIVABLE,),
+)  # fmt: skip
+PROMOTIONAL_GRANT = PostingRule(
+    Cause.GRANT, "grant:{grant}",
+    debits=(PROMOTIONS,), credits=(PROMOTIONAL_CREDIT,), permission=FINANCE,
+)  # fmt: skip
+PROMOTIONAL_REVERSAL = PostingRule(
+    Cause.GRANT_REVERSAL, "grant-reversal:{grant}",
+    debits=(PROMOTIONAL_CREDIT,), credits=(PROMOTIONS,), permission=FINANCE,
+)  # fmt: skip
+PROMOTIONAL_EXPIRY = PostingRule(
+    Cause.EXPIRY, "expiry:{grant}:{transaction}",
+    debits=(PROMOTIONAL_CREDIT,), credits=(PROMOTIONS,),
+)  # fmt: skip
+PROMOTIONAL_EXPIRY_REVERSAL = PostingRule(
+    Cause.EXPIRY_REVERSAL, "expiry_reversal:{transaction}",
+    debits=(PROMOTIONS,), credits=(PROMOTIONAL_CREDIT,),
+)  # fmt: skip
+PREPAID_GRANT = PostingRule(
+    Cause.GRANT, "grant:{grant}",
+    debits=(CASH,), credits=(PREPAID_CREDIT,), permission=FINANCE,
+)  # fmt: skip
+# The credit goes back to where it came from, and is gone whatever that was.
+PREPAID_REVERSAL = PostingRule(
+    Cause.GRANT_REVERSAL, "grant-reversal:{grant}", permission=FINANCE, funds=CREDIT_KINDS,
+    debits=(PREPAID_CREDIT,), credits=(CASH, REVENUE, RECEIVABLE),
+)  # fmt: skip
+PREPAID_EXPIRY = PostingRule(
+    Cause.EXPIRY, "expiry:{grant}:{transaction}",
+    debits=(PREPAID_CREDIT,), credits=(BREAKAGE,),
+)  # fmt: skip
+PREPAID_EXPIRY_REVERSAL = PostingRule(
+    Cause.EXPIRY_REVERSAL, "expiry_reversal:{transaction}",
+    debits=(BREAKAGE,), credits=(PREPAID_CREDIT,),
+)  # fmt: skip
 PAYMENT_OF_DEBT = PostingRule(
-    Cause.PAYMENT,
-    "payment:{organization}:{key}",
-    debits=(AccountKind.CASH,),
-    credits=(AccountKind.ACCOUNTS_RECEIVABLE,),
-    permission=Permission.FINANCE_WRITE,
-)
+    Cause.PAYMENT, "payment:{organization}:{key}",
+    debits=(CASH,), credits=(RECEIVABLE,), permission=FINANCE,
+)  # fmt: skip
 PAYMENT_INTO_CREDIT = PostingRule(
-    Cause.PAYMENT,
-    "grant:{grant}",
-    debits=(AccountKind.CASH,),
-    credits=(AccountKind.CUSTOMER_BALANCE,),
-    permission=Permission.FINANCE_WRITE,
-)
+    Cause.PAYMENT, "grant:{grant}",
+    debits=(CASH,), credits=(PREPAID_CREDIT,), permission=FINANCE,
+)  # fmt: skip
 PAYMENT_TAX = PostingRule(
-    Cause.TAX,
-    "tax:{organization}:{key}",
-    debits=(AccountKind.CASH,),
-    credits=(AccountKind.TAX_PAYABLE,),
-    title=_("Tax on a payment"),
-    permission=Permission.FINANCE_WRITE,
-)
+    Cause.TAX, "tax:{organization}:{key}", title=_("Tax on a payment"),
+    debits=(CASH,), credits=(TAX,), permission=FINANCE,
+)  # fmt: skip
 REFUND = PostingRule(
-    Cause.REFUND,
-    "refund:{organization}:{key}",
-    debits=(AccountKind.CUSTOMER_BALANCE, AccountKind.TAX_PAYABLE),
-    credits=(AccountKind.CASH,),
-    permission=Permission.FINANCE_WRITE,
-)
+    Cause.REFUND, "refund:{organization}:{key}",
+    debits=(PREPAID_CREDIT, TAX), credits=(CASH,), permission=FINANCE,
+)  # fmt: skip
 REFUND_BY_PROVIDER = PostingRule(
-    Cause.REFUND,
-    "refund:{organization}:{key}",
-    debits=(
-        AccountKind.CUSTOMER_BALANCE,
-        AccountKind.ACCOUNTS_RECEIVABLE,
-        AccountKind.TAX_PAYABLE,
-    ),
-    credits=(AccountKind.CASH,),
-    permission=Permission.FINANCE_WRITE,
-)
+    Cause.REFUND, "refund:{organization}:{key}",
+    debits=(PREPAID_CREDIT, RECEIVABLE, TAX), credits=(CASH,), permission=FINANCE,
+)  # fmt: skip
 DISPUTE = PostingRule(
-    Cause.DISPUTE,
-    "dispute:{organization}:{key}",
-    debits=REFUND_BY_PROVIDER.debits,
-    credits=(AccountKind.CASH,),
-    permission=Permission.FINANCE_WRITE,
-)
+    Cause.DISPUTE, "dispute:{organization}:{key}",
+    debits=REFUND_BY_PROVIDER.debits, credits=(CASH,), permission=FINANCE,
+)  # fmt: skip
+REFUND_RETURNED_FOR_DEBT = PostingRule(
+    Cause.REFUND_REVERSAL, "refund_reversal:{organization}:{key}",
+    debits=(CASH,), credits=(RECEIVABLE,), permission=FINANCE,
+)  # fmt: skip
+REFUND_RETURNED_INTO_CREDIT = PostingRule(
+    Cause.REFUND_REVERSAL, "grant:{grant}",
+    debits=(CASH,), credits=(PREPAID_CREDIT,), permission=FINANCE,
+)  # fmt: skip
+REFUND_RETURNED_TAX = PostingRule(
+    Cause.REFUND_REVERSAL, "refund_reversal:{organization}:{key}:tax",
+    debits=(CASH,), credits=(TAX,), permission=FINANCE,
+)  # fmt: skip
+DISPUTE_WON_FOR_DEBT = PostingRule(
+    Cause.DISPUTE_REVERSAL, "dispute_reversal:{organization}:{key}",
+    debits=(CASH,), credits=(RECEIVABLE,), permission=FINANCE,
+)  # fmt: skip
+DISPUTE_WON_INTO_CREDIT = PostingRule(
+    Cause.DISPUTE_REVERSAL, "grant:{grant}",
+    debits=(CASH,), credits=(PREPAID_CREDIT,), permission=FINANCE,
+)  # fmt: skip
+DISPUTE_WON_TAX = PostingRule(
+    Cause.DISPUTE_REVERSAL, "dispute_reversal:{organization}:{key}:tax",
+    debits=(CASH,), credits=(TAX,), permission=FINANCE,
+)  # fmt: skip
 WRITE_OFF = PostingRule(
-    Cause.WRITE_OFF,
-    "write-off:{organization}:{key}",
-    debits=(AccountKind.BAD_DEBT,),
-    credits=(AccountKind.ACCOUNTS_RECEIVABLE,),
-    permission=Permission.FINANCE_WRITE,
-)
+    Cause.WRITE_OFF, "write-off:{organization}:{key}",
+    debits=(BAD_DEBT,), credits=(RECEIVABLE,), permission=FINANCE,
+)  # fmt: skip
 GOODWILL_FOR_DEBT = PostingRule(
-    Cause.CORRECTION,
-    "credit-note:{organization}:{key}",
-    debits=(AccountKind.REVENUE,),
-    credits=(AccountKind.ACCOUNTS_RECEIVABLE,),
-    permission=Permission.FINANCE_WRITE,
-)
+    Cause.CORRECTION, "credit-note:{organization}:{key}",
+    debits=(REVENUE,), credits=(RECEIVABLE,), permission=FINANCE,
+)  # fmt: skip
 GOODWILL_INTO_CREDIT = PostingRule(
-    Cause.CORRECTION,
-    "grant:{grant}",
-    debits=(AccountKind.REVENUE,),
-    credits=(AccountKind.CUSTOMER_BALANCE,),
-    permission=Permission.FINANCE_WRITE,
-)
+    Cause.CORRECTION, "grant:{grant}",
+    debits=(REVENUE,), credits=(PREPAID_CREDIT,), permission=FINANCE,
+)  # fmt: skip
 INVOICE_ROUNDING = PostingRule(
-    Cause.ROUNDING,
-    "rounding:invoice:{invoice}",
-    debits=(AccountKind.ACCOUNTS_RECEIVABLE, AccountKind.ROUNDING),
-    credits=(AccountKind.ROUNDING, AccountKind.ACCOUNTS_RECEIVABLE),
-    title=_("Rounding of invoice %(number)s"),
-)
+    Cause.ROUNDING, "rounding:invoice:{invoice}", title=_("Rounding of invoice %(number)s"),
+    debits=(RECEIVABLE, ROUNDING), credits=(ROUNDING, RECEIVABLE),
+)  # fmt: skip
 INVOICE_TAX = PostingRule(
-    Cause.TAX,
-    "tax:invoice:{invoice}",
-    debits=(AccountKind.ACCOUNTS_RECEIVABLE,),
-    credits=(AccountKind.TAX_PAYABLE,),
-    title=_("Tax on invoice %(number)s"),
-)
+    Cause.TAX, "tax:invoice:{invoice}", title=_("Tax on invoice %(number)s"),
+    debits=(RECEIVABLE,), credits=(TAX,),
+)  # fmt: skip
 CREDIT_NOTE = PostingRule(
-    Cause.CORRECTION,
-    "credit-note:{note}",
-    debits=(AccountKind.REVENUE, AccountKind.ROUNDING, AccountKind.TAX_PAYABLE),
-    credits=(AccountKind.ACCOUNTS_RECEIVABLE, AccountKind.ROUNDING),
-    title=_("Credit note %(number)s"),
-    permission=Permission.FINANCE_WRITE,
-)
+    Cause.CORRECTION, "credit-note:{note}", title=_("Credit note %(number)s"),
+    debits=(REVENUE, ROUNDING, TAX), credits=(RECEIVABLE, ROUNDING), permission=FINANCE,
+)  # fmt: skip
 CREDIT_NOTE_INTO_CREDIT = PostingRule(
-    Cause.CORRECTION,
-    "grant:{grant}",
-    debits=(AccountKind.ACCOUNTS_RECEIVABLE,),
-    credits=(AccountKind.CUSTOMER_BALANCE,),
-    permission=Permission.FINANCE_WRITE,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class CreditRules:
-    """What is done with one kind of credit, and the account that holds it."""
-
-    account: AccountKind
-    grant: PostingRule
-    grant_reversal: PostingRule
-    expiry: PostingRule
-    expiry_reversal: PostingRule
-
-
-PROMOTIONAL = CreditRules(
-    account=AccountKind.PROMOTIONAL_CREDIT,
-    grant=PostingRule(
-        Cause.GRANT,
-        "grant:{grant}",
-        debits=(AccountKind.PROMOTION_EXPENSE,),
-        credits=(AccountKind.PROMOTIONAL_CREDIT,),
-        permission=Permission.FINANCE_WRITE,
-    ),
-    grant_reversal=PostingRule(
-        Cause.GRANT_REVERSAL,
-        "grant-reversal:{grant}",
-        debits=(AccountKind.PROMOTIONAL_CREDIT,),
-        credits=(AccountKind.PROMOTION_EXPENSE,),
-        permission=Permission.FINANCE_WRITE,
-    ),
-    expiry=PostingRule(
-        Cause.EXPIRY,
-        "expiry:{grant}:{transaction}",
-        debits=(AccountKind.PROMOTIONAL_CREDIT,),
-        credits=(AccountKind.PROMOTION_EXPENSE,),
-    ),
-    expiry_reversal=PostingRule(
-        Cause.EXPIRY_REVERSAL,
-        "expiry_reversal:{transaction}",
-        debits=(AccountKind.PROMOTION_EXPENSE,),
-        credits=(AccountKind.PROMOTIONAL_CREDIT,),
-    ),
-)
-PREPAID = CreditRules(
-    account=AccountKind.CUSTOMER_BALANCE,
-    grant=PostingRule(
-        Cause.GRANT,
-        "grant:{grant}",
-        debits=(AccountKind.CASH,),
-        credits=(AccountKind.CUSTOMER_BALANCE,),
-        permission=Permission.FINANCE_WRITE,
-    ),
-    grant_reversal=PostingRule(
-        Cause.GRANT_REVERSAL,
-        "grant-reversal:{grant}",
-        debits=(AccountKind.CUSTOMER_BALANCE,),
-        # Where the grant came from: a payment, goodwill, or a credit note of a paid invoice.
-        credits=(AccountKind.CASH, AccountKind.REVENUE, AccountKind.ACCOUNTS_RECEIVABLE),
-        permission=Permission.FINANCE_WRITE,
-        funds=CREDIT_KINDS,  # the credit is gone, whatever it came from
-    ),
-    expiry=PostingRule(
-        Cause.EXPIRY,
-        "expiry:{grant}:{transaction}",
-        debits=(AccountKind.CUSTOMER_BALANCE,),
-        credits=(AccountKind.BREAKAGE,),
-    ),
-    expiry_reversal=PostingRule(
-        Cause.EXPIRY_REVERSAL,
-        "expiry_reversal:{transaction}",
-        debits=(AccountKind.BREAKAGE,),
-        credits=(AccountKind.CUSTOMER_BALANCE,),
-    ),
-)
-CREDIT_RULES: Mapping[str, CreditRules] = {"promotional": PROMOTIONAL, "prepaid": PREPAID}
-"""By the kind of a grant."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReturnRules:
-    """Money that was gone and comes back: what it pays, the credit it becomes, and its tax."""
-
-    debt: PostingRule
-    credit: PostingRule
-    tax: PostingRule
-
-
-def _return_of(cause: Cause) -> ReturnRules:
-    def rule(source: str, credited: AccountKind) -> PostingRule:
-        return PostingRule(
-            cause,
-            source,
-            debits=(AccountKind.CASH,),
-            credits=(credited,),
-            permission=Permission.FINANCE_WRITE,
-        )
-
-    return ReturnRules(
-        debt=rule(f"{cause}:{{organization}}:{{key}}", AccountKind.ACCOUNTS_RECEIVABLE),
-        credit=rule("grant:{grant}", AccountKind.CUSTOMER_BALANCE),
-        tax=rule(f"{cause}:{{organization}}:{{key}}:tax", AccountKind.TAX_PAYABLE),
-    )
-
-
-REFUND_RETURNED = _return_of(Cause.REFUND_REVERSAL)
-DISPUTE_WON = _return_of(Cause.DISPUTE_REVERSAL)
+    Cause.CORRECTION, "grant:{grant}",
+    debits=(RECEIVABLE,), credits=(PREPAID_CREDIT,), permission=FINANCE,
+)  # fmt: skip
 
 RULES = (
     USAGE,
     ALLOCATION,
-    PROMOTIONAL.grant,
-    PREPAID.grant,
-    PROMOTIONAL.grant_reversal,
-    PREPAID.grant_reversal,
-    PROMOTIONAL.expiry,
-    PREPAID.expiry,
-    PROMOTIONAL.expiry_reversal,
-    PREPAID.expiry_reversal,
+    PROMOTIONAL_GRANT,
+    PREPAID_GRANT,
+    PROMOTIONAL_REVERSAL,
+    PREPAID_REVERSAL,
+    PROMOTIONAL_EXPIRY,
+    PREPAID_EXPIRY,
+    PROMOTIONAL_EXPIRY_REVERSAL,
+    PREPAID_EXPIRY_REVERSAL,
     PAYMENT_OF_DEBT,
     PAYMENT_INTO_CREDIT,
     INVOICE_TAX,
     PAYMENT_TAX,
     REFUND,
     REFUND_BY_PROVIDER,
-    REFUND_RETURNED.tax,
-    REFUND_RETURNED.debt,
-    REFUND_RETURNED.credit,
+    REFUND_RETURNED_TAX,
+    REFUND_RETURNED_FOR_DEBT,
+    REFUND_RETURNED_INTO_CREDIT,
     DISPUTE,
-    DISPUTE_WON.tax,
-    DISPUTE_WON.debt,
-    DISPUTE_WON.credit,
+    DISPUTE_WON_TAX,
+    DISPUTE_WON_FOR_DEBT,
+    DISPUTE_WON_INTO_CREDIT,
     WRITE_OFF,
     INVOICE_ROUNDING,
     CREDIT_NOTE,
@@ -349,6 +271,35 @@ RULES = (
     GOODWILL_INTO_CREDIT,
 )
 """The table. Of two rules whose sources look alike, the narrower one comes first."""
+
+
+class CreditRules(NamedTuple):
+    """What is done with one kind of credit, and the account that holds it."""
+
+    account: AccountKind
+    grant: PostingRule
+    reversal: PostingRule
+    expiry: PostingRule
+    expiry_reversal: PostingRule
+
+
+CREDIT_RULES: Mapping[str, CreditRules] = {
+    "promotional": CreditRules(
+        PROMOTIONAL_CREDIT,
+        PROMOTIONAL_GRANT,
+        PROMOTIONAL_REVERSAL,
+        PROMOTIONAL_EXPIRY,
+        PROMOTIONAL_EXPIRY_REVERSAL,
+    ),
+    "prepaid": CreditRules(
+        PREPAID_CREDIT,
+        PREPAID_GRANT,
+        PREPAID_REVERSAL,
+        PREPAID_EXPIRY,
+        PREPAID_EXPIRY_REVERSAL,
+    ),
+}
+"""By the kind of a grant."""
 
 
 def require_permission(rule: PostingRule, actor: Actor) -> None:

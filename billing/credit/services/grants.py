@@ -23,7 +23,7 @@ from billing.credit.services.budgets import (
 )
 from billing.credit.services.draws import allocate, post_unposted
 from billing.credit.services.expiries import may_add_expiry
-from billing.ledger.causes import CREDIT_RULES, PREPAID, PostingRule, require_permission
+from billing.ledger.causes import CREDIT_RULES, PREPAID_REVERSAL, PostingRule, require_permission
 from billing.ledger.post import Leg, post, transfer
 from billing.ledger.selectors import AccountKey, funding_account
 from control.audit import services as audit
@@ -180,7 +180,7 @@ def reverse_grant(*, actor: Actor, grant_id: str, reason: str, now: datetime) ->
 
     Raises NotPermitted, ObjectNotFound, Conflict when it is reversed or closed already.
     """
-    require_permission(PREPAID.grant_reversal, actor)
+    require_permission(PREPAID_REVERSAL, actor)
     organization_id = grant_with_account(grant_id).organization_id
     hold_balance(organization_id, now=now)
     grant = grant_with_account(grant_id)
@@ -192,7 +192,7 @@ def reverse_grant(*, actor: Actor, grant_id: str, reason: str, now: datetime) ->
         funding = funding_account(rules.grant.source_of(grant=grant.id))
         legs = [Leg(rules.account, nanos, grant.id), Leg(funding, -nanos)]
         post(
-            rules.grant_reversal,
+            rules.reversal,
             organization_id=organization_id,
             legs=legs,
             grant=grant.id,

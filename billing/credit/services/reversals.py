@@ -12,9 +12,13 @@ from billing.credit.services.grants import check_once, hold_balance, open_grant
 from billing.credit.signals import receivables_changed
 from billing.ledger.causes import (
     DISPUTE,
-    DISPUTE_WON,
+    DISPUTE_WON_FOR_DEBT,
+    DISPUTE_WON_INTO_CREDIT,
+    DISPUTE_WON_TAX,
     REFUND_BY_PROVIDER,
-    REFUND_RETURNED,
+    REFUND_RETURNED_FOR_DEBT,
+    REFUND_RETURNED_INTO_CREDIT,
+    REFUND_RETURNED_TAX,
     AccountKind,
     Cause,
     require_permission,
@@ -26,7 +30,15 @@ from control.organizations.selectors import organization_name
 from control.permissions import Actor
 
 TAKEN_BACK = {Cause.REFUND: REFUND_BY_PROVIDER, Cause.DISPUTE: DISPUTE}
-RETURNED = {Cause.REFUND_REVERSAL: REFUND_RETURNED, Cause.DISPUTE_REVERSAL: DISPUTE_WON}
+RETURNED = {
+    Cause.REFUND_REVERSAL: (
+        REFUND_RETURNED_FOR_DEBT,
+        REFUND_RETURNED_INTO_CREDIT,
+        REFUND_RETURNED_TAX,
+    ),
+    Cause.DISPUTE_REVERSAL: (DISPUTE_WON_FOR_DEBT, DISPUTE_WON_INTO_CREDIT, DISPUTE_WON_TAX),
+}
+"""The debt that it pays, the credit that it becomes, and its tax."""
 
 
 @transaction.atomic
@@ -82,24 +94,24 @@ def give_back(
     Once per cause and key; returns whether it was now. Raises NotPermitted, InvalidValue,
     ObjectNotFound.
     """
-    rules = RETURNED[cause]
-    require_permission(rules.credit, actor)
+    for_debt, into_credit, for_tax = RETURNED[cause]
+    require_permission(into_credit, actor)
     check_once(amount_nanos + tax_nanos, key)
     hold_balance(organization_id, now=now)
     grant_key = f"{cause}:{key}"
     names = {"organization": organization_id, "key": key}
-    sources = [rule.source_of(**names) for rule in (rules.debt, rules.tax)]
+    sources = [rule.source_of(**names) for rule in (for_debt, for_tax)]
     is_given = any(posted_nanos(source) is not None for source in sources)
     if is_given or grant_by_key(organization_id, grant_key) is not None:
         return False
     settled_nanos = min(max(owed_nanos(organization_id), 0), amount_nanos)
-    for rule, nanos in ((rules.debt, settled_nanos), (rules.tax, tax_nanos)):
+    for rule, nanos in ((for_debt, settled_nanos), (for_tax, tax_nanos)):
         if nanos:
             legs = transfer(rule, nanos)
             post(rule, organization_id=organization_id, legs=legs, key=key, now=now)
     if settled_nanos < amount_nanos:
         open_grant(
-            rule=rules.credit, organization_id=organization_id,
+            rule=into_credit, organization_id=organization_id,
             amount_nanos=amount_nanos - settled_nanos, idempotency_key=grant_key, actor=actor,
             reason=str(cause.label), now=now,
         )  # fmt: skip

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from billing.credit.models import Budget, Lease
 from billing.credit.services.budgets import set_limits
 from billing.credit.services.leases import charge, grant_leases, take_back, void_abandoned_leases
-from billing.ledger.causes import PREPAID
+from billing.ledger.causes import PREPAID_EXPIRY, PREPAID_GRANT
 from billing.ledger.post import post, transfer
 from control.feed.database_identity import database_id
 from serving.contract.ids import new_id
@@ -50,7 +50,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(nanos=st.integers(-500, 5_000))
     def fund(self, nanos: int) -> None:
-        rule = PREPAID.grant if nanos > 0 else PREPAID.expiry
+        rule = PREPAID_GRANT if nanos > 0 else PREPAID_EXPIRY
         if nanos:
             grant_id = new_id()
             legs = transfer(rule, abs(nanos), grant_id)

@@ -5,7 +5,7 @@ import pytest
 from django.db import IntegrityError, ProgrammingError, connection, transaction
 
 from billing.credit.services.budgets import open_balance
-from billing.ledger.causes import PAYMENT_TAX, PREPAID, USAGE, AccountKind, Cause
+from billing.ledger.causes import PAYMENT_TAX, PREPAID_GRANT, USAGE, AccountKind, Cause
 from billing.ledger.integrity import CHECKS, run
 from billing.ledger.models import Account, Entry, Transaction
 from billing.ledger.post import (
@@ -86,15 +86,15 @@ def test_a_source_is_posted_once(accounts):
 
 def test_a_grant_knows_where_it_came_from(customer):
     open_balance(customer.id)
-    legs = transfer(PREPAID.grant, 5, "grant_1")
-    post(PREPAID.grant, organization_id=customer.id, legs=legs, grant="grant_1", now=NOW)
+    legs = transfer(PREPAID_GRANT, 5, "grant_1")
+    post(PREPAID_GRANT, organization_id=customer.id, legs=legs, grant="grant_1", now=NOW)
     assert funding_account("grant:grant_1") == AccountKind.CASH
 
 
 def test_who_has_no_balance_is_given_nothing():
-    legs = transfer(PREPAID.grant, 5, "grant_1")
+    legs = transfer(PREPAID_GRANT, 5, "grant_1")
     with pytest.raises(IntegrityError, match="org_1 has no balance"):
-        post(PREPAID.grant, organization_id="org_1", legs=legs, grant="grant_1", now=NOW)
+        post(PREPAID_GRANT, organization_id="org_1", legs=legs, grant="grant_1", now=NOW)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from billing.credit.models import Budget
 from billing.credit.services.budgets import open_balance
+from billing.ledger import causes
 from billing.ledger.causes import CREDIT_KINDS, RULES, AccountKind, Cause, PostingRule, rule_of
 from billing.ledger.integrity import CHECKS, run
 from billing.ledger.models import Entry, Transaction
@@ -113,8 +114,10 @@ def test_all_rules_leave_sound_books(customer: Customer) -> None:
 
 
 def test_every_cause_has_a_row() -> None:
+    declared = [each for each in vars(causes).values() if isinstance(each, PostingRule)]
+    assert set(declared) == set(RULES)
+    assert len(declared) == len(RULES)
     assert {rule.cause for rule in RULES} == set(Cause)
-    assert len(set(RULES)) == len(RULES)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.cause} {rule.source}")
