@@ -10,8 +10,6 @@ from billing.ledger.causes import AccountKind, Cause
 from control.db.models import append_only, no_truncate
 from serving.contract.ids import new_id
 
-__all__ = ("Account", "AccountKind", "Cause", "Entry", "Transaction")
-
 
 class Account(models.Model):
     """A place of money. `balance_nanos` is the sum of its entries, kept by the database as they

@@ -2,7 +2,7 @@
 
 from billing.credit.selectors import owed_nanos
 from billing.invoicing.closes import organizations_behind
-from billing.ledger.models import AccountKind
+from billing.ledger.causes import AccountKind
 from billing.ledger.selectors import balance_nanos as ledger_nanos
 from control.errors import ServiceError
 from tests.simulation.cast import OPERATOR, Cast, Transfer

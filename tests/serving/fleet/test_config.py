@@ -17,11 +17,20 @@ GOOD = {
 def test_reads_what_is_given_and_defaults_the_rest() -> None:
     config = read_config(GOOD | {"PENSTOCK_FLEET_STUCK_SECONDS": "2.5"})
     assert config.control_url == "http://127.0.0.1:8702"
-    assert config.directory == Path("fleet")
+    assert config.directory == Path("fleet").resolve()
     assert (config.timings.stuck_seconds, config.timings.poll_seconds) == (2.5, 1.0)
     assert config.keep_replicas
     assert config.tier_guarantees == DEFAULT_GUARANTEES
     assert not read_config(GOOD | {"PENSTOCK_FLEET_KEEP_REPLICAS": "0"}).keep_replicas
+
+
+def test_a_folder_has_one_name_however_it_is_reached(tmp_path: Path) -> None:
+    """Processes of replicas are found by it."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    for name in ("real", "link", "link/../real"):
+        config = read_config(GOOD | {"PENSTOCK_FLEET_DATA_DIR": str(tmp_path / name)})
+        assert config.directory == tmp_path / "real"
 
 
 @pytest.mark.parametrize(

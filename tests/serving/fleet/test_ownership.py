@@ -115,7 +115,7 @@ async def test_a_folder_that_was_not_granted_its_generation_waits_for_control(
         assert waiting.refusal
         await control.start(port)
         await acquiring
-        assert waiting.generation == control.generation > 1
+        assert waiting.generation == control.generations.newest > 1
 
 
 async def readiness_of(fleet: FleetProcess, part: str) -> None:
@@ -170,7 +170,7 @@ async def test_a_life_asks_before_it_starts_anything(tmp_path: Path) -> None:
         control.deploy(DEPLOYMENT)
         [replica] = await fleet.ready()
         # It would replace a dead engine sooner than it sends its next heartbeat.
-        control.generation, control.instance_id = 2, "elsewhere"
+        control.generations.pass_to("elsewhere")
         os.kill(fleet.leader(replica.replica_id), signal.SIGKILL)
         await readiness_of(fleet, "superseded")
         assert await fleet.end() == 0
@@ -196,7 +196,7 @@ async def test_a_life_that_went_on_without_control_hears_of_the_newer_one(
         assert (await fleet.ready())[0].replica_id == replica.replica_id
         assert await fleet.metric("penstock_fleet_generation") == 1
         # Another host has registered meanwhile, which this one can't know.
-        control.generation, control.instance_id = 2, "elsewhere"
+        control.generations.pass_to("elsewhere")
         await control.start(port)
         await readiness_of(fleet, "superseded")
         assert len(fleet.engines()) == 1
