@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import gc
 import signal
 import time
 from collections.abc import Mapping
@@ -74,6 +75,9 @@ async def run(config: FleetConfig) -> None:
         registry = registry_of(fleet, follower, reporter, shares)
         server = FleetServer(fleet, registry, config.callers, grammars, shares)
         await server.start(config.host, config.port)
+        # A search for cycles stops the loop: never among what lives as long as the process.
+        gc.collect()
+        gc.freeze()
         log.info("fleet_started", port=config.port, adopted=len(fleet.replicas))
         grammars.set_deployments(fleet.deployments())
         await _until_stopped(fleet, follower, reporter, grammars)
