@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import gc
 import signal
 import time
 from collections.abc import Coroutine, Mapping
@@ -114,6 +115,9 @@ class FleetTasks:
         self.fleet.confirm = self.ownership.confirm
         await adopt(self.fleet, self.stored, self.ownership.generation)
         log.info("fleet_adopted", count=len(self.fleet.replicas))
+        # A search for cycles stops the loop: never among what lives as long as the process.
+        gc.collect()
+        gc.freeze()
         self.grammars.set_deployments(self.fleet.deployments())
         # Where replicas were adopted, gateways may have some of their slots.
         grace_seconds = GRACE_SECONDS if self.fleet.replicas else 0.0

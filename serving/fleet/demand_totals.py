@@ -42,17 +42,19 @@ class OrganizationTotal:
     def set(self, gateway: str, demand: OrganizationDemand, need: int) -> None:
         """Take in what it needs at a gateway. Its weight is the largest of any gateway's, and it
         pays where it does at all of them."""
-        before = self.demands.pop(gateway, None)
+        before = self.demands.get(gateway)
         weight, total, is_paying = self.key
-        total += need - self.needs.pop(gateway, 0)
+        total += need - self.needs.get(gateway, 0)
         if need:
             self.demands[gateway], self.needs[gateway] = demand, need
-        if before is None and len(self.demands) > 1 and need:
+        else:
+            del self.demands[gateway], self.needs[gateway]
+        is_alike = before is not None and (
+            before.weight == demand.weight and before.is_paying == demand.is_paying
+        )
+        if before is None and len(self.demands) > 1:
             weight, is_paying = max(weight, demand.weight), is_paying and demand.is_paying
-        elif before is None or (before.weight, before.is_paying) != (
-            demand.weight,
-            demand.is_paying,
-        ):
+        elif not (need and is_alike):
             weight = max((one.weight for one in self.demands.values()), default=0)
             is_paying = all(one.is_paying for one in self.demands.values())
         self.key = weight, total, is_paying

@@ -53,7 +53,9 @@ class Engines:
 
     def __init__(self) -> None:
         self.looks = 0
-        """How often their metrics were read."""
+        """How often their metrics were read,"""
+        self.reports = 0
+        """and how often gateways reported."""
         self._begun = time.monotonic()
         self._filler = "".join(
             f'vllm:histogram_{h}_bucket{{engine="0",le="{b}",model_name="m"}} {b}.0\n'
@@ -187,15 +189,17 @@ async def _watch(child: Child, url: str, engines: Engines) -> Watched:
     found = Watched()
     async with aiohttp.ClientSession() as session:
         await _until_ready(session, url)
-        gateways = [asyncio.create_task(_gateway(session, url, n, found)) for n in range(GATEWAYS)]
+        gateways = [
+            asyncio.create_task(_gateway(session, url, n, engines)) for n in range(GATEWAYS)
+        ]
         await asyncio.sleep(2.0)
         cpu, begun = child.cpu_seconds, time.monotonic()
-        looks, reports = engines.looks, found.reports
+        looks, reports = engines.looks, engines.reports
         while time.monotonic() - begun < SECONDS:
             await asyncio.sleep(5.0)
             await _scrape(session, url)
         found.cpu_seconds, found.seconds = child.cpu_seconds - cpu, time.monotonic() - begun
-        found.looks, found.reports = engines.looks - looks, found.reports - reports
+        found.looks, found.reports = engines.looks - looks, engines.reports - reports
         os.kill(child.process.pid, signal.SIGUSR1)
         begun = time.monotonic()
         while time.monotonic() - begun < SECONDS:
@@ -240,7 +244,7 @@ async def _until_ready(
         await asyncio.sleep(0.5)
 
 
-async def _gateway(session: aiohttp.ClientSession, url: str, number: int, found: Watched) -> None:
+async def _gateway(session: aiohttp.ClientSession, url: str, number: int, engines: Engines) -> None:
     """Report as an idle gateway does, for ever."""
     headers, base = {"authorization": f"Bearer {OF_A_GATEWAY}"}, 0
     shares: dict[str, int] = {}
@@ -256,5 +260,5 @@ async def _gateway(session: aiohttp.ClientSession, url: str, number: int, found:
         async with session.post(f"{url}/demand", data=encode(report), headers=headers) as answer:
             reply = decode(await answer.read(), SlotSharesReply)
         shares, base = reply.shares, reply.number
-        found.reports += 1
+        engines.reports += 1
         await asyncio.sleep(HEARTBEAT_SECONDS)
