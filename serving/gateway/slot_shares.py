@@ -332,7 +332,7 @@ def _kv_demands(pool: Pool) -> dict[str, KvDemand | None]:
     whose turn is next, which could not ask for it yet."""
     if not pool.has_kv_bound:
         return {}
-    waiter, need = pool.queue.first(sum(one.share for one in pool.ready)), None
+    waiter, need = pool.queue.first(), None
     if waiter is None:
         pool.kv_reservation.clear()
     else:

@@ -220,7 +220,7 @@ class Pool(ReplicaSet):
             if not self.is_open:
                 self.queue.reject_all(self.no_replica())
                 break
-            waiter = self.queue.first(self._slots(), passed)
+            waiter = self.queue.first(passed)
             if waiter is None:
                 waits_for_kv = self.kv_reservation.tokens
                 break

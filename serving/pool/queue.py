@@ -5,7 +5,7 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, exp, inf
+from math import ceil
 from typing import NamedTuple
 
 from serving.contract.tiers import DEFAULT_GUARANTEES, Guarantees
@@ -31,50 +31,81 @@ from serving.pool.tier_queue import (
     TierQueue,
 )
 
-MEMORY_SECONDS = 10.0
-"""Over which the slots that a tier had are averaged."""
 EQUAL = 0.25
 """How far apart two tiers' slots divided by their shares may be to count as equal: by less than a
 slot."""
 
 
 class TierTurns:
-    """Of one gateway; `shares` of its slots are what tiers keep while they have work."""
+    """Turns among the tiers of one gateway; `shares` of its slots are what tiers keep while they
+    have work.
+
+    The tier that has the fewest slots for its share is next. Where that says nothing, as fewer
+    requests run than there are tiers, service decides: slot-seconds divided by the share. A tier
+    without a slot that received more of it than others counts as if it had one (start-time fair
+    queueing, Goyal et al., SIGCOMM '96). No tier is ahead of others by what it received while
+    nobody waited, nor by more than what it received last.
+    """
 
     def __init__(self) -> None:
         self.shares: Guarantees = DEFAULT_GUARANTEES
         self._running = dict.fromkeys(TIERS, 0)
-        self._mean = dict.fromkeys(TIERS, 0.0)
+        self._service = dict.fromkeys(TIERS, 0.0)
+        self._last = dict.fromkeys(TIERS, 0.0)
+        """Of the service, what came last without a change of the tier's slots."""
         self._at = dict.fromkeys(TIERS, 0.0)
+        """When a tier's slots changed, in monotonic seconds: its service is counted up to then."""
 
     def record(self, tier: Tier, running: int, now: float) -> None:
         """From now on a tier has so many slots."""
-        self._mean[tier] = self._mean_of(tier, now)
+        before, share = self._running[tier], self.shares[tier]
+        if before and share and now > self._at[tier]:
+            self._last[tier] = received = before * (now - self._at[tier]) / share
+            self._service[tier] += received
         self._running[tier], self._at[tier] = running, now
 
-    def next_of(self, waiting: Collection[Tier], slots: int, now: float) -> Tier:
+    def begin_to_wait(self, now: float) -> None:
+        """Somebody waits from now on, and nobody did: what tiers received before counts no more."""
+        for tier in TIERS:
+            self._service[tier] = self._last[tier] = 0.0
+            if self._running[tier]:
+                self._at[tier] = now
+
+    def next_of(self, waiting: Collection[Tier], now: float) -> Tier:
         """Return which of the tiers that wait, the most urgent first, has the fewest slots for its
-        share; of equal ones the most urgent. A tier without a share is next where no other waits.
+        share; of equal ones which had the least service, and of these the longest ago. A tier
+        without a share is next where no other waits.
 
         Giving each free slot to that tier divides all slots as `serving.contract.tiers` says.
         """
-        levels = {tier: self._level(tier, slots, now) for tier in waiting}
-        least = min(levels.values())
-        return next(tier for tier, level in levels.items() if level <= least + EQUAL)
+        service = self._service_of(waiting, now)
+        if not service:
+            return next(iter(waiting))
+        least, levels = min(service.values()), dict[Tier, float]()
+        for tier, received in service.items():
+            levels[tier] = (self._running[tier] or received > least) / self.shares[tier]
+        highest = min(levels.values()) + EQUAL
+        equal = [tier for tier in levels if levels[tier] <= highest]
+        if len(equal) == 1:
+            return equal[0]
+        return min(equal, key=lambda tier: (service[tier], self._at[tier]))
 
-    def _level(self, tier: Tier, slots: int, now: float) -> float:
-        """Return a tier's slots divided by its share. Who is due less than one has one now and
-        then; what anybody had more while nobody else wanted it is no debt."""
-        running, share = self._running[tier], self.shares[tier]
-        if not share:
-            return inf
-        if share * slots >= 1:
-            return running / share
-        return max(running, min(1.0, self._mean_of(tier, now))) / share
-
-    def _mean_of(self, tier: Tier, now: float) -> float:
-        kept = exp(-max(0.0, now - self._at[tier]) / MEMORY_SECONDS)
-        return kept * self._mean[tier] + (1.0 - kept) * self._running[tier]
+    def _service_of(self, waiting: Collection[Tier], now: float) -> dict[Tier, float]:
+        """Return the service of those with a share, lifted to where none without a slot is ahead of
+        others by more than it received last."""
+        service, floor = dict[Tier, float](), 0.0
+        for tier in waiting:
+            if share := self.shares[tier]:
+                service[tier] = received = self._service[tier]
+                if running := self._running[tier]:
+                    service[tier] += running * (now - self._at[tier]) / share
+                elif received - self._last[tier] > floor:
+                    floor = received - self._last[tier]
+        for tier, received in service.items():
+            if received < floor:
+                self._service[tier] += floor - received
+                service[tier] = floor
+        return service
 
 
 RECENT_ANSWER = 0.2
@@ -225,6 +256,8 @@ class FairQueue:
         self._make_room(request)
         waiter = Waiter(request, excluded, asyncio.get_running_loop().create_future(), queues)
         for queue in queues:
+            if not queue.is_waited:
+                queue._turns.begin_to_wait(self._clock())
             queue._pace.record_arrival(request.tier, request.sequences)
             queue.tier_queues[request.tier].join(waiter, queue.passed.get(request.tier, ()))
             queue.end_unwanted()
@@ -246,9 +279,8 @@ class FairQueue:
         late = self._seconds_until(request) - request.seconds_max
         return self._refused(request, PoolOverloaded("waited", late))
 
-    def first(self, slots: int, but: Mapping[Tier, Collection[str]] = NOBODY) -> Waiter | None:
-        """Return whose turn it is where there are so many slots, `but` some organizations of each
-        tier, which keep theirs."""
+    def first(self, but: Mapping[Tier, Collection[str]] = NOBODY) -> Waiter | None:
+        """Return whose turn it is, `but` some organizations of each tier, which keep theirs."""
         self._look()
         heads = {}
         for tier, line in self.tier_queues.items():
@@ -258,7 +290,7 @@ class FairQueue:
                     heads[tier] = head
         if len(heads) <= 1:
             return next(iter(heads.values()), None)
-        return heads[self._turns.next_of(heads, slots, self._clock())]
+        return heads[self._turns.next_of(heads, self._clock())]
 
     def _head(self, line: TierQueue[Waiter], but: Collection[str]) -> Waiter | None:
         """Return whose turn it is in a line; one whose client left just now is passed over."""

@@ -110,7 +110,7 @@ async def test_less_urgent_requests_wait_for_more_urgent_ones(tiered: Stack) -> 
         ended.append(tier)
 
     engine.freeze(True)
-    asking = [asyncio.create_task(ask("default"))]
+    asking = [asyncio.create_task(ask("flex"))]
     await eventually(lambda: engine.slots_used == 1)
     queue = tiered.gateway.directory.pools["dep_var_demo"].queue
     for place, tier in enumerate(("flex", "default"), start=1):
@@ -119,4 +119,4 @@ async def test_less_urgent_requests_wait_for_more_urgent_ones(tiered: Stack) -> 
     assert engine.sequences_max == 1
     engine.freeze(False)
     await asyncio.gather(*asking)
-    assert ended == ["default", "default", "flex"]
+    assert ended == ["flex", "default", "flex"]

@@ -19,12 +19,13 @@ STEP_SECONDS = 0.04
 class Simulation:
     """`slot_seconds` is what each organization was served, `refused` who was sent away."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, kv_tokens: int | None = None) -> None:
         self.now = 0.0
         self.slot_seconds: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.pool = Pool("dep", clock=lambda: self.now)
-        self.pool.set_replicas({"rep_1": replica("http://r1", 1, slots=slots)})
+        record = replica("http://r1", 1, slots=slots, kv_capacity_tokens=kv_tokens)
+        self.pool.set_replicas({"rep_1": record})
         self._ends: list[tuple[float, int, asyncio.Event]] = []
         self._numbers = count()
 
@@ -61,9 +62,10 @@ class Simulation:
             end.set()
 
 
-async def served(slots: int, *clients: tuple[Any, ...]) -> Simulation:
-    """Let clients ask, each with a ticket and the tokens of its answers, and return what came."""
-    simulation = Simulation(slots)
+async def served(slots: int, *clients: tuple[Any, ...], kv_tokens: int | None = None) -> Simulation:
+    """Let clients ask, each with a ticket and the tokens of its answers, and return what came. The
+    replica's KV cache has room for so many tokens, if any bound is known."""
+    simulation = Simulation(slots, kv_tokens)
     tasks = [asyncio.create_task(simulation.ask_for_ever(*client)) for client in clients]
     await simulation.run()
     for task in tasks:

@@ -72,7 +72,7 @@ class World:
         self.at(self.now + request.seconds_max, waiter)
 
     def call(self) -> None:
-        while self.free and (waiter := self.queue.first(SLOTS)) is not None:
+        while self.free and (waiter := self.queue.first()) is not None:
             service = self.queue.serve(waiter)
             waiter.result.set_result(PoolOverloaded("waited"))  # whatever: it waits no longer
             self.start(service, self.came_at[waiter])

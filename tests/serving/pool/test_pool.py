@@ -472,7 +472,7 @@ async def test_a_new_replica_wakes_those_who_wait() -> None:
 
 async def test_more_urgent_tiers_go_first() -> None:
     small, done, log = pool(1), asyncio.Event(), []
-    tasks = [asyncio.create_task(hold(small, "first", done, log))]
+    tasks = [asyncio.create_task(hold(small, "first", done, log, tier="batch"))]
     await settle()
     for tier in ("batch", "flex", "default", "priority"):
         tasks.append(asyncio.create_task(hold(small, tier, done, log, tier=tier)))

@@ -197,7 +197,7 @@ class Ledger:
             self.queue._look()
             self.queue.tier_queues["default"].join(waiter)
         elif step == "turn":
-            if (head := self.queue.first(4)) is not None:
+            if (head := self.queue.first()) is not None:
                 self.running.append(self.queue.serve(head))
         elif step == "make" and some:
             tokens = TokenUsage(input=number, output=int(100 * amount))
@@ -286,7 +286,7 @@ class Engine:
 
     def step(self, longest: dict[str, int]) -> None:
         """Give the free slots, and make what is made in half a second."""
-        while len(self.left) < self.slots and (head := self.queue.first(self.slots)):
+        while len(self.left) < self.slots and (head := self.queue.first()):
             self.lag_max = max(self.lag_max, sum(map(self.lag, self.left)))
             service = self.queue.serve(head)
             organization = service.request.organization_id
@@ -426,7 +426,7 @@ async def test_after_an_hour_without_a_slot_a_newcomer_gains_one_request_at_most
         queue.join(SlotRequest("newcomer", tier="batch", input_tokens=100, seconds_max=1e9), ())
     turns = Counter[str]()
     for _ in range(60):
-        head = queue.first(8)
+        head = queue.first()
         assert head is not None
         queue.serve(head)
         turns[head.request.organization_id] += 1
@@ -480,7 +480,7 @@ def test_three_tiers_at_once_take_from_each_neighbour_half_of_its_tier() -> None
                 waiter.queues.append(queue)
                 queue.tier_queues[tier].join(waiter)
     for _ in range(90):
-        head = queue.first(10)
+        head = queue.first()
         assert head is not None
         queue.end(queue.serve(head))
         turns[head.request.tier, head.request.organization_id] += 1

@@ -329,7 +329,7 @@ class World:
             )
             assert runs == here
             assert len(pool.queue) == sum(pool in one.stands for one in waiting)
-            head = pool.queue.first(pool._slots())
+            head = pool.queue.first()
             if head is not None:
                 assert pool._find_for(head.request, ()) is None, "there is room, and one waits"
 
