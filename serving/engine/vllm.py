@@ -223,6 +223,9 @@ class VllmAdapter:
             "DO_NOT_TRACK": "1",
             "VLLM_NO_USAGE_STATS": "1",
             "VLLM_HOST_IP": "127.0.0.1",
+            # Its workers would listen on the address of the host's name, or on its first network.
+            "GLOO_SOCKET_IFNAME": "lo",
+            "NCCL_SOCKET_IFNAME": "lo",
             "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": str(KEEP_ALIVE_SECONDS),
             "VLLM_MAX_N_SEQUENCES": str(CHOICES_MAX),
             "VLLM_MAX_STOP_STRINGS": str(STOP_STRINGS_MAX),

@@ -6,6 +6,7 @@ group when the node is gone. So does the node where its own lifeline ends.
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -23,6 +24,8 @@ from serving.node.proxy import EngineProxy, ProxiedConnection
 LOOPBACK = "127.0.0.1"
 GUARD = ("/bin/sh", "-c", "read _; kill -KILL 0")
 BACKLOG = 1_024
+OPEN_FILES_MAX = 16_384
+OPEN_FILES_RESERVED = 64
 FLUSH_SECONDS = 2.0
 """For clients to take what an engine sent before its end."""
 SIGNALLED = 128
@@ -42,7 +45,9 @@ async def supervise(launch: NodeLaunch) -> int:
     listener = listen(launch.host, launch.port_base, launch.port_count)
     with listener, reserve_port() as reserved:
         engine_port = int(reserved.getsockname()[1])
-        proxy = EngineProxy(engine_port, launch.grants, connections_max=launch.connections_max)
+        proxy = EngineProxy(
+            engine_port, launch.grants, connections_max=connections_bound(launch.connections_max)
+        )
         loop = asyncio.get_running_loop()
         guard = start_guard()
         engine = start_engine(launch, engine_port)
@@ -65,6 +70,15 @@ async def supervise(launch: NodeLaunch) -> int:
         end_group(guard)
     status = engine.wait()
     return status if status >= 0 else SIGNALLED - status
+
+
+def connections_bound(wanted: int) -> int:
+    """Return how many clients may be connected, each with a connection to the engine: no more than
+    files may be open. That limit is raised as far as we may."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    return min(wanted, (limit - OPEN_FILES_RESERVED) // 2)
 
 
 def listen(host: str, port_base: int, port_count: int) -> socket.socket:

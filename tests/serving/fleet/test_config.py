@@ -33,6 +33,13 @@ def test_a_folder_has_one_name_however_it_is_reached(tmp_path: Path) -> None:
         assert config.directory == tmp_path / "real"
 
 
+def test_nodes_are_reached_where_they_listen_unless_told_otherwise() -> None:
+    node = read_config(GOOD | {"PENSTOCK_NODE_HOST": "10.0.0.6"}).node
+    assert (node.host, node.address) == ("10.0.0.6", "10.0.0.6")
+    with pytest.raises(ValueError, match="PENSTOCK_NODE_ADDRESS"):
+        read_config(GOOD | {"PENSTOCK_NODE_HOST": "::"})
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -46,6 +53,8 @@ def test_a_folder_has_one_name_however_it_is_reached(tmp_path: Path) -> None:
         ("PENSTOCK_FLEET_STUCK_SECONDS", "0"),
         ("PENSTOCK_LOG_FORMAT", "xml"),
         ("PENSTOCK_TIER_GUARANTEES", "priority=100"),
+        ("PENSTOCK_NODE_ADDRESS", "::"),
+        ("PENSTOCK_NODE_TLS_KEY", "key.pem"),
     ],
 )
 def test_a_bad_value_names_its_variable(name: str, value: str) -> None:

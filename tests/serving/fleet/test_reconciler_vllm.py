@@ -6,6 +6,7 @@ from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -92,3 +93,13 @@ async def test_a_dead_or_frozen_core_is_replaced_and_leaves_no_orphan(tmp_path: 
         last = [one.handle["leader"]["pid"] for one in stored if one.handle is not None]
         assert await process.end() == 0
         assert [group_of(leader) for leader in last] == [{} for _ in last]
+
+
+async def test_workers_of_a_parallel_engine_listen_on_loopback_alone(tmp_path: Path) -> None:
+    parallel = msgspec.structs.replace(DEPLOYMENT, engine_arguments=("--tensor-parallel-size", "2"))
+    async with running_fleet(tmp_path / "fleet", **PATIENT) as (control, process):
+        control.deploy(parallel)
+        [replica] = await process.ready(seconds=2 * LOAD_SECONDS)
+        commands = group_of(process.leader(replica.replica_id)).values()
+        assert sum("Worker_TP" in command for command in commands) == 2
+        assert_only_the_node_is_reached(process, replica.replica_id)

@@ -68,6 +68,13 @@ class Setup:
         return [await one.metric(self.session, name) for one in gateways]
 
 
+def stored_replicas(folder: Path) -> str:
+    """What gateways keep of the replica feed on disk."""
+    files = list(folder.glob("gateway-*/**/replicas.sqlite3*"))
+    assert len(files) >= GATEWAYS
+    return "".join(path.read_bytes().decode("latin-1") for path in files)
+
+
 @pytest.fixture
 async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
     control = FakeControl()
@@ -100,6 +107,7 @@ async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
         gateways = [await one for one in starting]
         setup = Setup(fleet, session, fleet.engine_url(replica), gateways)
         yield setup
+        assert replica.token not in await asyncio.to_thread(stored_replicas, tmp_path)
         for client in setup.clients:
             client.cancel()
         await asyncio.gather(*setup.clients, return_exceptions=True)

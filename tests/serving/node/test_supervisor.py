@@ -1,9 +1,10 @@
 """A node as a process, with the simulated engine: what ends with what, and what it tells nobody."""
 
-import json
+import http.client
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import pytest
 
 from serving.contract.codec import decode, encode
 from serving.contract.node import ENGINE_PORT, NodeLaunch, NodeReport, RouteGrant
+from tests.fixtures.balancers import certificate
 from tests.fixtures.environment import free_port_base
 from tests.fixtures.waiting import wait_until
 
@@ -90,11 +92,9 @@ def node(told: NodeLaunch, *, pass_fds: tuple[int, ...] = ()) -> Iterator[NodePr
             started.process.wait()
 
 
-def ask(url: str, path: str, body: object = None, token: str = TOKEN) -> bytes:
-    data = None if body is None else json.dumps(body).encode()
-    headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
-    request = urllib.request.Request(url + path, data=data, headers=headers)
-    with urllib.request.urlopen(request, timeout=60) as answer:
+def ask(url: str, path: str, *, token: str = TOKEN, context: ssl.SSLContext | None = None) -> bytes:
+    request = urllib.request.Request(url + path, headers={"authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=60, context=context) as answer:
         return answer.read()
 
 
@@ -172,6 +172,27 @@ def test_an_answer_under_way_is_not_cut_by_an_end_in_order(tmp_path: Path) -> No
             assert answer.read() == b"b"
         assert started.process.wait(60) == 3
         assert not started.members()
+
+
+def test_a_node_with_a_certificate_speaks_tls_alone(tmp_path: Path) -> None:
+    certificate(tmp_path)
+    files = {"tls_certificate": tmp_path / "penstock.crt", "tls_key": tmp_path / "penstock.key"}
+    told = launch(tmp_path, **{name: str(path) for name, path in files.items()})
+    trusted = ssl.create_default_context(cafile=tmp_path / "penstock.crt")
+    trusted.check_hostname = False
+    with node(told) as started:
+        url = started.report().url
+        assert url.startswith("https://127.0.0.1:")
+
+        def answers() -> bool:
+            try:
+                return ask(url, "/health", context=trusted) == b""
+            except OSError:
+                return False
+
+        wait_until(answers)
+        with pytest.raises((OSError, http.client.HTTPException)):
+            ask(url.replace("https:", "http:"), "/health")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
