@@ -19,6 +19,7 @@ from serving.contract.slot_shares import DemandReport, EngineLoad
 from serving.engine.adapter import EngineAdapter
 from serving.feed.changes import ChangeBatch
 from serving.feed.mirror import FeedMirror, RecordTable
+from serving.fleet.command_checks import CommandChecks
 from serving.fleet.config import FleetConfig
 from serving.fleet.engine_counters import CounterSamples
 from serving.fleet.engine_process import LogFile
@@ -113,6 +114,7 @@ class FleetReconciler:
         self._lifecycles: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
         self.placement = Placement(self.replicas.values, engines, self._choose_port)
+        self._command_checks = CommandChecks(config.weights_roots)
         self._services = FleetServices(
             config.timings,
             StartupLimiter(loads_at_once()),
@@ -122,6 +124,7 @@ class FleetReconciler:
             self._save,
             self._saved,
             self.placement.place,
+            self._command_checks.check,
         )
 
     def adopt(self, stored: StoredFleet) -> None:
@@ -257,6 +260,7 @@ class FleetReconciler:
         for task in self._lifecycles.values():
             task.cancel()
         await asyncio.gather(*self._lifecycles.values(), return_exceptions=True)
+        await self._command_checks.close()
         self.sample()
 
     def _reconcile(self, deployment: DeploymentRecord) -> None:

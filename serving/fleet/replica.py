@@ -16,7 +16,7 @@ from serving.contract.replica import ReplicaRecord, State
 from serving.contract.slot_shares import EngineLoad
 from serving.contract.text_guard import TextGuard
 from serving.contract.units import At
-from serving.engine.adapter import EngineAdapter
+from serving.engine.adapter import EngineAdapter, LaunchSpec
 from serving.engine.probe import EngineHealth, ProbeUsage
 from serving.fleet.config import FleetTimings
 from serving.fleet.engine_process import LogFile, ProcessGroup, ProcessIdentity, find_group
@@ -107,7 +107,8 @@ NO_LOAD = EngineLoad(0, 0.0)
 class FleetServices:
     """What a replica needs of its fleet. `choose_port` raises NoRoom; `save` has the
     fleet's state written, `saved` waits for it and tells whether it is on disk. `place` gives it
-    its GPUs, and raises NoRoom, StartRefused and WeightsUnreadable."""
+    its GPUs, and raises NoRoom, StartRefused and WeightsUnreadable; `check_command` raises
+    StartRefused for one that its engine would refuse."""
 
     timings: FleetTimings
     loading: StartupLimiter
@@ -117,6 +118,7 @@ class FleetServices:
     save: Callable[[], object]
     saved: Callable[[], Awaitable[bool]]
     place: Callable[["ManagedReplica"], Awaitable[None]]
+    check_command: Callable[[DeploymentRecord, LaunchSpec], Awaitable[None]]
 
 
 class StoredReplica(msgspec.Struct, frozen=True):

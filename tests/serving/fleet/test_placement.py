@@ -289,7 +289,7 @@ async def test_a_start_comes_after_its_gpus_are_on_disk(
     services = FleetServices(
         FleetTimings(poll_seconds=0.01), StartupLimiter(1), session,
         choose_port=lambda: 9, changed=lambda _: None, save=lambda: None, saved=saved,
-        place=placement.place,
+        place=placement.place, check_command=lambda *_: asyncio.sleep(0),
     )  # fmt: skip
     replica = replica_of("r1", 2, services)
     life = asyncio.create_task(ReplicaLifecycle(replica).run())
