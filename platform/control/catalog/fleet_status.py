@@ -85,13 +85,17 @@ def _poll() -> FleetStatus:
 
 def _replicas(url: str) -> list[ReplicaRecord] | None:
     """Return a fleet's replicas, None if it does not respond."""
-    request = urllib.request.Request(  # noqa: S310 - the operator's own http address
-        f"{url}/replicas?after=0",
-        headers={"Authorization": f"Bearer {settings.CONFIG.credential}"},
-    )
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
-            page = decode(response.read(), FeedPage)
-            return [decode(each.record, ReplicaRecord) for each in page.changes]
+        page = decode(ask(f"{url}/replicas?after=0"), FeedPage)
+        return [decode(each.record, ReplicaRecord) for each in page.changes]
     except (OSError, ContractError):
         return None
+
+
+def ask(url: str) -> bytes:
+    """Return what a fleet answers. Raises OSError if it does not, or refuses."""
+    request = urllib.request.Request(  # noqa: S310 - the operator's own http address
+        url, headers={"Authorization": f"Bearer {settings.CONFIG.credential}"}
+    )
+    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
+        return bytes(response.read())
