@@ -40,8 +40,7 @@ class CommandJudge:
         from vllm.utils.argparse_utils import FlexibleArgumentParser
 
         parser_type: Any = FlexibleArgumentParser
-        self._parser: Any = make_arg_parser(parser_type())
-        self._parser.error = _refuse
+        self._parser = _raising(make_arg_parser(parser_type()))
         self._validate: Callable[[Any], None] = validate_parsed_serve_args
         self._engine_arguments: Any = AsyncEngineArgs
 
@@ -88,8 +87,14 @@ def path_problem(arguments: Iterable[str], roots: Sequence[Path]) -> str:
     return ""
 
 
-def _refuse(message: str) -> NoReturn:
-    raise BadArguments(message)
+def _raising(parser: Any) -> Any:
+    """Let a parser raise BadArguments instead of ending the process."""
+
+    def refuse(message: str) -> NoReturn:
+        raise BadArguments(message)
+
+    parser.error = refuse
+    return parser
 
 
 def _reason(error: Exception) -> str:

@@ -12,6 +12,7 @@ from serving.contract.deployment_plan import DeploymentPlan, DeploymentPlans
 from serving.contract.records import DeploymentRecord, DeploymentTimeouts
 from serving.contract.replica import ReplicaRecord
 from serving.contract.resources import ReplicaResources
+from serving.fleet.reconciler import has_resources
 from serving.fleet.rollout import plan_rollout
 from tests.fixtures.fleet_process import CONTROL_CREDENTIAL, FleetProcess, running_fleet
 from tests.fixtures.waiting import eventually
@@ -136,3 +137,17 @@ async def test_a_start_that_cannot_succeed_is_refused_once_and_tried_again_after
         assert await process.metric("penstock_fleet_restarts_total") == 0
         control.deploy(DEPLOYMENT)
         await process.ready()
+
+
+@pytest.mark.parametrize(
+    ("mine", "wanted", "same"),
+    [
+        (ReplicaResources(), ReplicaResources(context_tokens=512), True),
+        (ReplicaResources(), ReplicaResources("H100", 2, context_tokens=512), False),
+        (ReplicaResources(context_tokens=512), ReplicaResources(context_tokens=1_024), False),
+    ],
+)
+def test_an_upgrade_that_only_declares_the_context_replaces_nothing(
+    mine: ReplicaResources, wanted: ReplicaResources, same: bool
+) -> None:
+    assert has_resources(changed(resources=mine), changed(resources=wanted)) == same
