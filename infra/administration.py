@@ -2,6 +2,7 @@
 `typer` and `msgspec` before a command runs, so that a gateway's host needs no control plane."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,7 @@ gateways = command_group(
     "Administer gateways that are lost. release needs penstock[control] and its environment,"
     " ship-usage penstock[gateway]."
 )
+fleet_host = command_group("Look at a fleet's host. Needs penstock[gateway].")
 operators = command_group(f"Administer operators. {NEEDS_CONTROL}")
 audit = command_group(f"Verify the audit log. {NEEDS_CONTROL}")
 billing = command_group(f"Check, close, archive and export the books. {NEEDS_CONTROL}")
@@ -106,6 +108,20 @@ def rotate_encryption(context: typer.Context) -> None:
 
     --dry-run counts them and changes nothing."""
     run_management_command(["rotate_encryption", *context.args])
+
+
+@fleet_host.command("record-devices")
+def record_devices() -> None:
+    """Print what NVML says of this host's GPUs, and which could be given to a replica, as JSON.
+
+    Run it on the host itself: it asks no fleet. It names processes that use GPUs."""
+    require_extra("gateway")
+    from serving.fleet.devices import read_gpus, record
+
+    report = read_gpus(environ={})
+    if report.problem:
+        raise LocalError(report.problem)
+    typer.echo(json.dumps(record(), indent=1))
 
 
 @gateways.command(context_settings=PASS_THROUGH)

@@ -37,6 +37,7 @@ app = command_group(
 app.add_typer(administration.run, name="run")
 app.add_typer(administration.credentials, name="credentials")
 app.add_typer(administration.gateways, name="gateways")
+app.add_typer(administration.fleet_host, name="fleet")
 app.add_typer(administration.operators, name="operators")
 app.add_typer(administration.audit, name="audit")
 app.add_typer(administration.billing, name="billing")

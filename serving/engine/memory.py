@@ -72,7 +72,8 @@ def memory_estimate(deployment: DeploymentRecord) -> MemoryEstimate | None:
     except (OSError, *NOT_JSON) as error:
         raise WeightsUnreadable(f"{path}: {error}") from error
     config = config.text_config or config
-    value_bytes = 1 if _has_small_cache(deployment) else config.value_bytes
+    has_small_cache = (argument_value(deployment, KV_DTYPE) or "").startswith("fp8")
+    value_bytes = 1 if has_small_cache else config.value_bytes
     keeps_tokens = deployment.task == "generate"
     token_bytes = config.layer_count * config.token_values * value_bytes if keeps_tokens else 0
     return MemoryEstimate(
@@ -83,8 +84,9 @@ def memory_estimate(deployment: DeploymentRecord) -> MemoryEstimate | None:
     )
 
 
-def _has_small_cache(deployment: DeploymentRecord) -> bool:
-    """Return whether the KV cache is asked to keep a byte for a number."""
-    said = " ".join(deployment.engine_arguments).replace("=", " ").split()
-    chosen = dict(pairwise(said)).get(KV_DTYPE, "auto")
-    return chosen.startswith("fp8")
+def argument_value(deployment: DeploymentRecord, *flags: str) -> str | None:
+    """Return the value of an engine argument, the last one if it is given twice; None if it is not
+    given."""
+    said = (part for each in deployment.engine_arguments for part in each.split("=", 1))
+    found = [value for flag, value in pairwise(said) if flag in flags]
+    return found[-1] if found else None

@@ -4,9 +4,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +21,7 @@ from serving.engine.adapter import (
     LaunchSpec,
     ReplicaNeeds,
 )
-from serving.engine.memory import memory_estimate
+from serving.engine.memory import argument_value, memory_estimate
 from serving.engine.tokenizer import declared_of, write_marked
 from serving.engine.weights import WeightsUnreadable, serving_of, weights_bytes
 
@@ -121,10 +119,12 @@ class VllmAdapter:
         """Return the GPUs that are declared, or the host's memory on a CPU. Without a declaration a
         wheel for GPUs takes any.
 
-        Raises WeightsUnreadable, and ValueError for a KV cache that is smaller than one sequence of
-        the longest context, and for GPUs where vLLM is installed for the CPU.
+        Raises WeightsUnreadable, and ValueError for a size that is no number, for a KV cache that
+        is smaller than one sequence of the longest context, and for GPUs where vLLM is installed
+        for the CPU.
         """
         resources, estimate = deployment.resources, memory_estimate(deployment)
+        ranks = _rank_count(deployment)
         memory = self._memory_bytes(deployment)
         if self.device == "cpu":
             if resources.accelerator:
@@ -137,14 +137,14 @@ class VllmAdapter:
         return ReplicaNeeds(
             memory,
             resources.accelerator or ANY_GPU,
-            resources.rank_count,
+            ranks,
             _gpu_bytes(deployment, estimate),
             estimate,
         )
 
     def _memory_bytes(self, deployment: DeploymentRecord) -> int:
         """Return what the host must have free: on a CPU weights and each rank's cache too."""
-        ranks = deployment.resources.rank_count
+        ranks = _rank_count(deployment)
         if self.device == "cuda":
             return PROCESSES_BYTES * ranks
         each = PROCESSES_BYTES + self.kv_cache_gib * GIB
@@ -302,17 +302,19 @@ def _gpu_bytes(deployment: DeploymentRecord, estimate: MemoryEstimate | None) ->
     the part that vLLM takes; 0 if the weights cannot be read here."""
     if estimate is None:
         return 0
-    needed = estimate.least_bytes / deployment.resources.rank_count
-    return int(needed / _memory_share(deployment.engine_arguments))
+    share = float(argument_value(deployment, "--gpu-memory-utilization") or GPU_MEMORY_SHARE)
+    return int(estimate.least_bytes / _rank_count(deployment) / share)
 
 
-def _memory_share(arguments: tuple[str, ...]) -> float:
-    said = " ".join(arguments).replace("=", " ").split()
-    for flag, value in pairwise(said):
-        if flag == "--gpu-memory-utilization":
-            with suppress(ValueError):
-                return min(1.0, max(0.01, float(value)))
-    return GPU_MEMORY_SHARE
+def _rank_count(deployment: DeploymentRecord) -> int:
+    """Return over how many workers a replica is divided. Records of earlier releases say so in
+    arguments."""
+    resources = deployment.resources
+    tensor = argument_value(deployment, "--tensor-parallel-size", "-tp")
+    pipeline = argument_value(deployment, "--pipeline-parallel-size", "-pp")
+    return int(tensor or resources.tensor_parallel_size) * int(
+        pipeline or resources.pipeline_parallel_size
+    )
 
 
 def _declared(deployment: DeploymentRecord) -> tuple[str, ...]:

@@ -125,6 +125,8 @@ class FleetConfig:
     """Sets of weights whose schemas are compiled ahead at once: a third of a gigabyte each."""
     tier_guarantees: Guarantees = field(default_factory=lambda: DEFAULT_GUARANTEES)
     """The shares of all slots that tiers have while they need them."""
+    weights_roots: tuple[Path, ...] = ()
+    """The only folders that weights and files of arguments may be in; without any, all."""
     otlp_endpoint: str | None = None
     log_format: str = "console"
     timings: FleetTimings = FleetTimings()
@@ -162,6 +164,9 @@ def read_config(environ: Environment = os.environ) -> FleetConfig:
             environ, "PENSTOCK_FLEET_GRAMMAR_CHECKERS", _grammar_judges_max(), NUMBER_MAX
         ),
         tier_guarantees=read_guarantees(environ, "PENSTOCK_TIER_GUARANTEES"),
+        weights_roots=tuple(
+            Path(each) for each in environ.get("PENSTOCK_WEIGHTS_DIRS", "").split(":") if each
+        ),
         otlp_endpoint=(environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or "").rstrip("/") or None,
         log_format=text(environ, "PENSTOCK_LOG_FORMAT", "console"),
         timings=_timings(environ),

@@ -229,6 +229,7 @@ class ReplicaLifecycle:
         )
         if launch is not None:
             replica.text_guard = launch.text_guard
+            await self.services.check_command(wanted, launch)
             devices = device_environment(replica.devices)
             launch = replace(launch, environment={**launch.environment, **devices})
             if not await self.services.saved(replica):

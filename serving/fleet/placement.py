@@ -77,7 +77,7 @@ class Placement:
             id_ = deployment.deployment_id
             seconds = load_seconds.get(id_)
             if isinstance(found, str):
-                plans.append(DeploymentPlan(id_, "", "refused", found, found, None, seconds))
+                plans.append(DeploymentPlan(id_, "", "rolling", room=found, load_seconds=seconds))
                 continue
             room = self._missing(found, report)
             plan = plan_rollout(

@@ -20,6 +20,7 @@ from serving.contract.slot_shares import EngineLoad
 from serving.engine.adapter import EngineAdapter
 from serving.feed.changes import ChangeBatch
 from serving.feed.mirror import FeedMirror, RecordTable
+from serving.fleet.command_checks import CommandChecks
 from serving.fleet.config import FleetConfig
 from serving.fleet.engine_counters import CounterSamples
 from serving.fleet.engine_process import LogFile
@@ -93,6 +94,7 @@ class FleetReconciler:
         self.placement = Placement(
             self.replicas.values, engines, count_max=config.replica_count_max
         )
+        self._command_checks = CommandChecks(config.weights_roots)
         self._services = FleetServices(
             config.timings,
             StartupLimiter(loads_at_once()),
@@ -103,6 +105,7 @@ class FleetReconciler:
             self._save,
             self._saved,
             self.placement.place,
+            self._command_checks.check,
         )
 
     def own(self, generation: int) -> None:
@@ -262,6 +265,7 @@ class FleetReconciler:
         for task in self._lifecycles.values():
             task.cancel()
         await asyncio.gather(*self._lifecycles.values(), return_exceptions=True)
+        await self._command_checks.close()
         if may_end:
             self.sample()
 

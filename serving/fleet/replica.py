@@ -117,7 +117,8 @@ NO_LOAD = EngineLoad(0, 0.0)
 class FleetServices:
     """What a replica needs of its fleet. `save` has the fleet's state written, `saved` waits for it
     and what the replica is adopted from, and tells whether both are on disk. `place` gives it its
-    GPUs, and raises NoRoom, StartRefused and WeightsUnreadable."""
+    port and GPUs, and raises NoRoom, StartRefused and WeightsUnreadable; `check_command` raises
+    StartRefused for one that its engine would refuse."""
 
     timings: FleetTimings
     loading: StartupLimiter
@@ -128,6 +129,7 @@ class FleetServices:
     save: Callable[[], object]
     saved: Callable[["ManagedReplica"], Awaitable[bool]]
     place: Callable[["ManagedReplica"], Awaitable[None]]
+    check_command: Callable[[DeploymentRecord, LaunchSpec], Awaitable[None]]
 
 
 class StoredReplica(msgspec.Struct, frozen=True):

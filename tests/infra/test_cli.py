@@ -18,6 +18,7 @@ COMMANDS = {
     "run": ("control", "worker", "scheduler", "gateway", "fleet"),
     "credentials": ("issue", "rotate-encryption"),
     "gateways": ("release", "ship-usage"),
+    "fleet": ("record-devices",),
     "operators": ("create-token",),
     "audit": ("verify",),
     "billing": (

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 ANY, NEVER, NO_LIMIT, OFF = _("any"), _("never"), _("no limit"), _("off")
 LABELS: "dict[str, StrOrPromise]" = {
+    "accelerator": _("GPUs"),
     "accuracy": _("Accuracy"),
     "address": _("Address"),
     "address_changed": _("Email changed"),
@@ -137,6 +138,7 @@ LABELS: "dict[str, StrOrPromise]" = {
     "parent": _("Parent"),
     "people": _("People"),
     "permissions": _("Permissions"),
+    "pipeline_parallel_size": _("Pipeline parallel size"),
     "postal_code": _("Postal code"),
     "precision": _("Precision"),
     "previous_secret_ends_at": _("Previous secret ends"),
@@ -176,6 +178,7 @@ LABELS: "dict[str, StrOrPromise]" = {
     "tax_id": _("Tax ID"),
     "tax_ids": _("Tax IDs"),
     "tax_nanos": _("Tax"),
+    "tensor_parallel_size": _("Tensor parallel size"),
     "terms_days": _("Payment terms"),
     "threshold_cents": _("Below a balance of"),
     "tier": _("Tier"),

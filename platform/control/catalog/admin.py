@@ -29,6 +29,7 @@ from control.catalog import retirement, selectors, services
 from control.catalog.fleet_admin import FleetAdmin  # noqa: F401 - registers its pages
 from control.catalog.fleet_status import fleet_status
 from control.catalog.models import Deployment, Model, QualityReport, ReplicaFailure, Variant
+from control.catalog.plans import deployment_plan, plan_lines
 from control.catalog.publication import Requirement, RequirementCode, requirements
 from control.forms import REASON_MAX
 from control.permissions import Actor
@@ -125,7 +126,8 @@ class VariantAdmin(VariantAdminMixin):
     list_select_related = ("model",)
     list_filter = ("model", "precision")
     fields = (
-        "model", "precision", "parent", "weights", "weights_digest", "engine_arguments",
+        "model", "precision", "parent", "weights", "weights_digest",
+        ("accelerator", "tensor_parallel_size", "pipeline_parallel_size"), "engine_arguments",
         "capabilities",
         "context_tokens", "output_tokens_max", "vocabulary_size", "dimensions", "parameter_count",
         "size_bytes", "published_at", "quality",
@@ -323,7 +325,7 @@ class DeploymentAdmin(VariantAdminMixin):
             {
                 "fields": (
                     *("state", "variant", "fleet", "engine", "dedicated_to", "live_replicas"),
-                    *("replicas", "recent_failures"),
+                    *("replicas", "plan", "recent_failures"),
                 )
             },
         ),
@@ -348,7 +350,7 @@ class DeploymentAdmin(VariantAdminMixin):
             },
         ),
     )
-    readonly_fields = ("state", "live_replicas", "replicas", "recent_failures")
+    readonly_fields = ("state", "live_replicas", "replicas", "plan", "recent_failures")
     actions_detail = ("end", "remove")
     dollars_help = {
         "hourly_cost_nanos": _(
@@ -409,6 +411,15 @@ class DeploymentAdmin(VariantAdminMixin):
             for each in fleet_status().of(row.id)
         )
         return format_html_join("", "<div>{} · {} {}</div>", lines) or gettext("none")
+
+    @admin.display(description=_("Plan"))
+    def plan(self, row: Deployment) -> str:
+        """Return what a replica needs, whether there is room, and how replicas are replaced."""
+        plan = deployment_plan(row)
+        lines = [] if plan is None else plan_lines(plan)
+        return format_html_join("", "<div>{}</div>", ((line,) for line in lines)) or gettext(
+            "unknown"
+        )
 
     @admin.display(description=_("Recent failures"))
     def recent_failures(self, row: Deployment) -> str:

@@ -1,6 +1,6 @@
 """The operators' catalog in the management API: models, variants and deployments."""
 
-from typing import get_args
+from typing import Any, get_args
 
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
@@ -18,11 +18,13 @@ from control.api.versions import versioned
 from control.catalog import retirement, selectors, services
 from control.catalog.fleet_status import fleet_status
 from control.catalog.models import Deployment, DeploymentState, Fleet, Model, QualityReport, Variant
+from control.catalog.plans import deployment_plan
 from control.catalog.publication import RequirementCode, requirements
 from control.catalog.services import DEPLOYMENT_FIELDS, MODEL_FIELDS, VARIANT_FIELDS
 from control.forms import REASON_MAX
 from control.organizations.models import Organization
 from control.permissions import Permission
+from serving.contract.deployment_plan import Rollout
 
 
 class AdminModelSerializer(RowSerializer):
@@ -89,6 +91,32 @@ class AdminDeploymentChangesSerializer(RowSerializer):
         fields: tuple[str, ...] = (*sorted(DEPLOYMENT_FIELDS - {"dedicated_to"}), "dedicated_to_id")
 
 
+class MemoryEstimateSerializer(OperatorSerializer):
+    """The memory of one replica over all its devices, in bytes: its weights, these and the KV cache
+    of one sequence of `context_tokens`, and of `slots` such sequences at once."""
+
+    weights_bytes = serializers.IntegerField()
+    token_bytes = serializers.IntegerField()
+    context_tokens = serializers.IntegerField()
+    slots = serializers.IntegerField()
+    least_bytes = serializers.IntegerField()
+    full_bytes = serializers.IntegerField()
+
+
+class DeploymentPlanSerializer(OperatorSerializer):
+    """The plan of a fleet before anything starts. `needs` is what one replica takes, and `room`
+    what is missing for one more, empty if there is room. A change replaces replicas without
+    interruption (`rolling`), stops one before its successor starts (`recreate`), or is `refused`,
+    for the `reason`. `estimate` is null if the weights are no folder on the fleet's host."""
+
+    needs = serializers.CharField()
+    room = serializers.CharField()
+    rollout = serializers.ChoiceField(choices=get_args(Rollout))
+    reason = serializers.CharField()
+    estimate = MemoryEstimateSerializer(allow_null=True)
+    load_seconds = serializers.FloatField(allow_null=True)
+
+
 class AdminDeploymentSerializer(AdminDeploymentChangesSerializer):
     """A deployment: how many replicas of a variant run in a fleet, and how. Timeouts are in
     seconds. `region` is the fleet's."""
@@ -97,10 +125,11 @@ class AdminDeploymentSerializer(AdminDeploymentChangesSerializer):
     fleet_id = RowIdField(Fleet, source="fleet", required=False)
     region = serializers.CharField(source="fleet.region", read_only=True)
     state = serializers.SerializerMethodField()
+    plan = serializers.SerializerMethodField()
 
     class Meta(AdminDeploymentChangesSerializer.Meta):
         fields = (
-            "id", "state", "variant_id", "fleet_id", "region",
+            "id", "state", "variant_id", "fleet_id", "region", "plan",
             *AdminDeploymentChangesSerializer.Meta.fields, "created_at", "ended_at",
         )  # fmt: skip
         read_only_fields = ("id", "created_at", "ended_at")
@@ -110,6 +139,13 @@ class AdminDeploymentSerializer(AdminDeploymentChangesSerializer):
         """Return whether it serves requests: `ready`, `loading`, `asleep`, `failed`, `stopped`,
         `ended`, or `unknown` while the fleet does not respond."""
         return deployment.state(fleet_status())
+
+    @extend_schema_field(DeploymentPlanSerializer(allow_null=True))
+    def get_plan(self, deployment: Deployment) -> dict[str, Any] | None:
+        """Return what its fleet says before anything starts; null while the fleet does not respond,
+        and for servers that others run."""
+        plan = deployment_plan(deployment)
+        return None if plan is None else DeploymentPlanSerializer(plan).data
 
 
 class ModelFilterSerializer(OperatorSerializer):

@@ -3,6 +3,7 @@
 from control.catalog.models import Deployment, Variant
 from control.feed.services import FeedRecord
 from serving.contract.records import DeploymentRecord, DeploymentTimeouts, ModelRecord
+from serving.contract.resources import ReplicaResources
 
 
 def model_record(variant: Variant) -> FeedRecord:
@@ -58,5 +59,11 @@ def deployment_record(deployment: Deployment) -> FeedRecord:
         task=variant.model.task,  # type: ignore[arg-type]
         sleep_after_seconds=deployment.sleep_after_seconds,
         weights_digest=variant.weights_digest or None,
+        resources=ReplicaResources(
+            accelerator=variant.accelerator,
+            tensor_parallel_size=variant.tensor_parallel_size,
+            pipeline_parallel_size=variant.pipeline_parallel_size,
+            context_tokens=variant.context_tokens,
+        ),
     )
     return FeedRecord("deployment", deployment.id, record)

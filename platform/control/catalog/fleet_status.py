@@ -93,14 +93,18 @@ def _poll() -> FleetStatus:
 
 def _read(url: str) -> tuple[int, list[ReplicaRecord]] | None:
     """Return the generation of a fleet's process and its replicas, None if it does not respond."""
-    request = urllib.request.Request(  # noqa: S310 - the operator's own http address
-        f"{url}/replicas?after=0",
-        headers={"Authorization": f"Bearer {settings.CONFIG.credential}"},
-    )
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
-            page = decode(response.read(), FeedPage)
-            replicas = [decode(each.record, ReplicaRecord) for each in page.changes]
-            return generation_of(page.lineage), replicas
+        page = decode(ask(f"{url}/replicas?after=0"), FeedPage)
+        replicas = [decode(each.record, ReplicaRecord) for each in page.changes]
+        return generation_of(page.lineage), replicas
     except (OSError, ContractError):
         return None
+
+
+def ask(url: str) -> bytes:
+    """Return what a fleet answers. Raises OSError if it does not, or refuses."""
+    request = urllib.request.Request(  # noqa: S310 - the operator's own http address
+        url, headers={"Authorization": f"Bearer {settings.CONFIG.credential}"}
+    )
+    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
+        return bytes(response.read())

@@ -11,6 +11,11 @@ from django.utils.translation import gettext_lazy as _
 from control.accounts.models import NAME_MAX
 from control.catalog.external_servers import check_server_url, check_unique
 from control.catalog.fleet_status import FleetStatus
+from control.catalog.resources import (
+    PARALLEL_BOUNDS,
+    check_accelerator,
+    check_engine_argument,
+)
 from control.db.models import ID_MAX, new_id
 from control.organizations.models import REGION_FORM, REGION_MAX, Organization
 from serving.contract.environment import IDENTIFIER
@@ -23,13 +28,6 @@ FAILURE_REASON_MAX = 500
 # The values that gateways accept (`serving.contract.units`).
 ID_FORM = RegexValidator(r"^[A-Za-z0-9_.:-]+\Z", "An id has letters, digits and _ . : - only.")
 DIGEST_FORM = RegexValidator(r"^[0-9a-f]{64}\Z", "A digest is 64 hexadecimal digits (SHA-256).")
-WEIGHTS_FLAGS = frozenset(
-    {
-        "--code-revision", "--config", "--hf-config-path", "--load-format", "--model", "--revision",
-        "--tokenizer-revision", "--trust-remote-code",
-    }
-)  # fmt: skip
-"""Arguments that would load other weights than the variant's, or run code that lies beside them."""
 FLEET_ID_FORM = RegexValidator(
     rf"^{IDENTIFIER.pattern}\Z", "A fleet's ID has letters, digits, _ and -."
 )
@@ -60,15 +58,6 @@ def check_weights_source(weights: str) -> None:
         weights_source(weights)
     except ValueError as error:
         raise ValidationError(str(error)) from error
-
-
-def check_engine_argument(argument: str) -> None:
-    """Raise ValidationError for an argument that belongs to the variant's weights."""
-    flag = argument.partition("=")[0].replace("_", "-")
-    if flag in WEIGHTS_FLAGS:
-        raise ValidationError(
-            f"{flag} is set by the platform: it decides which weights are loaded."
-        )
 
 
 class Task(models.TextChoices):
@@ -153,6 +142,23 @@ class Variant(models.Model):
         models.CharField(max_length=200, validators=[check_engine_argument]),
         default=list,
         blank=True,
+    )
+    accelerator = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        validators=[check_accelerator],
+        help_text=_(
+            "Words of the name of the GPUs, such as H100 or A100 80GB; GPU for any. A replica takes"
+            " tensor × pipeline parallel size of them. Leave it empty for a CPU."
+        ),
+    )
+    tensor_parallel_size = models.PositiveIntegerField(
+        default=1, db_default=1, validators=PARALLEL_BOUNDS
+    )
+    pipeline_parallel_size = models.PositiveIntegerField(
+        default=1, db_default=1, validators=PARALLEL_BOUNDS
     )
     capabilities = ArrayField(models.CharField(max_length=64), default=list, blank=True)
     context_tokens = models.PositiveIntegerField(validators=COUNT_BOUNDS)

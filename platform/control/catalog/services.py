@@ -29,6 +29,7 @@ from control.catalog.models import (
     Task,
     Variant,
 )
+from control.catalog.plans import require_rollout
 from control.catalog.publication import missing_requirements, require_publishable
 from control.db.row_changes import apply_changes, create_row, snapshot
 from control.errors import Conflict, InvalidValue
@@ -44,6 +45,7 @@ VARIANT_FIELDS = frozenset(
     {
         "weights", "weights_digest", "engine_arguments", "capabilities", "context_tokens",
         "output_tokens_max", "vocabulary_size", "dimensions", "parameter_count", "size_bytes",
+        "accelerator", "tensor_parallel_size", "pipeline_parallel_size",
     }
 )  # fmt: skip
 CREATED_VARIANT_FIELDS = VARIANT_FIELDS | {"model", "precision", "parent"}
@@ -140,10 +142,12 @@ def _require_new_variant(variant: Variant) -> None:
     """Raise InvalidValue where the model has such a variant under another precision."""
     same = Variant.objects.filter(
         model=variant.model, weights=variant.weights, weights_digest=variant.weights_digest,
-        engine_arguments=variant.engine_arguments, archived_at__isnull=True,
+        engine_arguments=variant.engine_arguments, accelerator=variant.accelerator,
+        tensor_parallel_size=variant.tensor_parallel_size,
+        pipeline_parallel_size=variant.pipeline_parallel_size, archived_at__isnull=True,
     ).exclude(precision=variant.precision).first()  # fmt: skip
     if same is not None:
-        words = f"weights: {same} has the same weights and engine arguments."
+        words = f"weights: {same} has the same weights, engine arguments and resources."
         raise InvalidValue(words, param="weights", code="duplicate")
 
 
@@ -155,6 +159,8 @@ def update_variant(*, actor: Actor, variant: Variant, changes: Mapping[str, Any]
     """
     require_operator(actor, Permission.CATALOG_WRITE)
     _require_fields(changes, VARIANT_FIELDS)
+    for deployment in selectors.live_deployments(variant):
+        require_rollout(deployment, variant, changes)
     variant = selectors.locked_variant(variant.id)
     for field in ("weights", "weights_digest"):
         fixed = getattr(variant, field)
@@ -271,6 +277,7 @@ def update_deployment(
     """
     require_operator(actor, Permission.CATALOG_WRITE)
     _require_fields(changes, DEPLOYMENT_FIELDS)
+    require_rollout(deployment, deployment, changes)
     deployment = selectors.locked_deployment(deployment.id)
     if deployment.is_ended:
         raise Conflict(f"{deployment} has ended. Add another deployment.")

@@ -11,9 +11,11 @@ import msgspec
 import pytest
 
 from serving.contract.records import DeploymentRecord
+from serving.contract.resources import ReplicaResources
 from serving.contract.text_guard import TextGuard
 from serving.engine.adapter import ExternalAdapter
 from serving.engine.chat_template import template_tokens
+from serving.engine.memory import memory_estimate
 from serving.engine.probe import (
     EngineHealth,
     EngineProbe,
@@ -48,6 +50,9 @@ def deployment(*arguments: str, weights: str = "some/model") -> DeploymentRecord
         slots=7,
         engine_arguments=arguments,
     )
+
+
+BF16 = str(Path(__file__).parents[3] / "infra" / "demo_model" / "weights" / "bf16")
 
 
 def value_of(command: tuple[str, ...], flag: str) -> str:
@@ -452,3 +457,76 @@ async def test_a_kept_connection_that_ends_as_it_is_used_is_no_failure() -> None
         await server.wait_closed()
         with pytest.raises(EngineUnresponsive):
             await probe.generate("m", tokens_max=1)
+
+
+def test_declared_resources_become_flags_and_what_is_not_declared_stays_vllms() -> None:
+    resources = ReplicaResources("H100", 2, 2, context_tokens=4_096)
+    declared = msgspec.structs.replace(deployment(), resources=resources)
+    command = VllmAdapter("cuda").launch(declared, port=9_000).command
+    assert value_of(command, "--tensor-parallel-size") == "2"
+    assert value_of(command, "--pipeline-parallel-size") == "2"
+    assert value_of(command, "--max-model-len") == "4096"
+    plain = VllmAdapter("cuda").launch(deployment(), port=9_000).command
+    assert not {"--tensor-parallel-size", "--pipeline-parallel-size", "--max-model-len"} & {*plain}
+
+
+def test_a_replica_on_gpus_needs_one_for_each_worker_and_its_share_of_their_memory() -> None:
+    vllm = VllmAdapter("cuda")
+    resources = ReplicaResources("H100", 2, 2, context_tokens=2_048)
+    needs = vllm.needs(msgspec.structs.replace(deployment(weights=BF16), resources=resources))
+    assert (needs.gpu_kind, needs.gpu_count, str(needs)) == ("H100", 4, "4 × H100")
+    estimate = needs.estimate
+    assert estimate is not None
+    # 5 layers, 2 KV heads of 64 numbers, keys and values, 2 bytes each.
+    assert estimate.token_bytes == 5 * 2 * 64 * 2 * 2
+    assert estimate.least_bytes == weights_bytes(BF16) + 2_048 * estimate.token_bytes
+    assert estimate.full_bytes == weights_bytes(BF16) + 7 * 2_048 * estimate.token_bytes
+    assert needs.gpu_bytes == int(estimate.least_bytes / 4 / 0.92)
+    # Records of earlier releases.
+    old = vllm.needs(deployment("-tp", "4", "--pipeline-parallel-size=2"))
+    assert (old.gpu_kind, old.gpu_count, old.gpu_bytes) == ("GPU", 8, 0)
+
+
+def test_what_cannot_run_on_a_cpu_is_refused_with_what_to_change() -> None:
+    vllm = VllmAdapter("cpu", kv_cache_gib=1)
+    gpus = msgspec.structs.replace(deployment(), resources=ReplicaResources("H100", 2))
+    with pytest.raises(ValueError, match="needs 2 × H100, and vLLM is installed for the CPU"):
+        vllm.needs(gpus)
+    long = ReplicaResources(context_tokens=10**6)
+    with pytest.raises(ValueError, match=r"1,000,000 tokens needs 2\.4 GiB of KV cache"):
+        vllm.needs(msgspec.structs.replace(deployment(weights=BF16), resources=long))
+    fits = vllm.needs(deployment(weights=BF16))
+    assert fits.memory_bytes == vllm.launch(deployment(weights=BF16), port=1).memory_bytes
+
+
+@pytest.mark.parametrize(
+    ("config", "token_bytes"),
+    [
+        ({"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64}, 2 * 2 * 64 * 2),
+        ({"num_hidden_layers": 2, "kv_lora_rank": 512, "qk_rope_head_dim": 64}, 2 * 576 * 2),
+        (
+            {
+                "text_config": {
+                    "num_hidden_layers": 3, "num_key_value_heads": 1, "head_dim": 8,
+                    "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+                    "torch_dtype": "float32",
+                }
+            },
+            2 * 8 * 4,
+        ),
+        ({"num_hidden_layers": 2, "num_key_value_heads": 1, "head_dim": 8, "sliding_window": 9}, 0),
+    ],
+)  # fmt: skip
+def test_a_tokens_bytes_are_those_of_the_layers_that_keep_it(
+    tmp_path: Path, config: dict[str, object], token_bytes: int
+) -> None:
+    (tmp_path / "config.json").write_bytes(msgspec.json.encode(config))
+    estimate = memory_estimate(deployment(weights=str(tmp_path)))
+    assert estimate is not None
+    assert estimate.token_bytes == token_bytes
+    small = memory_estimate(deployment("--kv-cache-dtype", "fp8", weights=str(tmp_path)))
+    assert small is not None
+    assert small.token_bytes <= token_bytes / 2
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(WeightsUnreadable):
+        memory_estimate(deployment(weights=str(tmp_path)))

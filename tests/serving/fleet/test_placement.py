@@ -52,7 +52,7 @@ def services_of(launcher: Any, **others: Any) -> FleetServices:
     settings: dict[str, Any] = {
         "timings": FleetTimings(poll_seconds=0.01), "loading": StartupLimiter(1), "session": None,
         "tokens": ReplicaTokens(["root"]), "changed": lambda _: None, "save": lambda: None,
-        "saved": unused, "place": unused,
+        "saved": unused, "place": unused, "check_command": unused,
     }  # fmt: skip
     return FleetServices(**{**settings, "launcher": launcher, **others})
 

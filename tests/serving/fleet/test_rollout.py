@@ -1,5 +1,6 @@
 """No room, and how replicas are replaced: beside each other, one after the other, or not at all."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from serving.contract.deployment_plan import DeploymentPlan, DeploymentPlans
 from serving.contract.records import DeploymentRecord, DeploymentTimeouts
 from serving.contract.replica import ReplicaRecord
 from serving.contract.resources import ReplicaResources
+from serving.fleet.reconciler import has_resources
 from serving.fleet.rollout import plan_rollout
 from tests.fixtures.fleet_process import CONTROL_CREDENTIAL, FleetProcess, running_fleet
 from tests.fixtures.waiting import eventually
-from tests.serving.fleet.test_reconciler import DEPLOYMENT, PATIENT, changed
+from tests.serving.fleet.test_reconciler import DEPLOYMENT, PATIENT, changed, failed
 
 WAITS = DeploymentTimeouts(queue_seconds=60.0, wake_seconds=60.0)
 ONE_PORT = {"PENSTOCK_REPLICA_COUNT_MAX": "1"}
@@ -118,3 +120,34 @@ async def test_without_room_a_replica_is_recreated_only_where_requests_can_wait(
         [second] = await process.ready()
         assert second.replica_id == waiting.replica_id
         assert (await plans(process))["dep_1"].rollout == "recreate"
+
+
+@pytest.mark.integration
+@pytest.mark.vllm
+async def test_a_start_that_cannot_succeed_is_refused_once_and_tried_again_after_a_change(
+    tmp_path: Path,
+) -> None:
+    gpus = changed(engine="vllm", engine_arguments=(), resources=ReplicaResources("H100", 2))
+    async with running_fleet(tmp_path / "fleet", **PATIENT) as (control, process):
+        control.deploy(gpus)
+        [refused] = await eventually(lambda: failed(process))
+        assert "needs 2 × H100, and vLLM is installed for the CPU" in refused.reason
+        await asyncio.sleep(0.5)  # five rounds, each of which would start another
+        assert [one.replica_id for one in await process.replicas()] == [refused.replica_id]
+        assert await process.metric("penstock_fleet_restarts_total") == 0
+        control.deploy(DEPLOYMENT)
+        await process.ready()
+
+
+@pytest.mark.parametrize(
+    ("mine", "wanted", "same"),
+    [
+        (ReplicaResources(), ReplicaResources(context_tokens=512), True),
+        (ReplicaResources(), ReplicaResources("H100", 2, context_tokens=512), False),
+        (ReplicaResources(context_tokens=512), ReplicaResources(context_tokens=1_024), False),
+    ],
+)
+def test_an_upgrade_that_only_declares_the_context_replaces_nothing(
+    mine: ReplicaResources, wanted: ReplicaResources, same: bool
+) -> None:
+    assert has_resources(changed(resources=mine), changed(resources=wanted)) == same
