@@ -19,7 +19,7 @@ import psutil
 
 from serving.contract.codec import encode
 from serving.contract.node import ENGINE_PORT, NodeLaunch, NodeReport
-from serving.node.proxy import EngineProxy, ProxiedConnection
+from serving.node.proxy import HEAD_SECONDS, EngineProxy, ProxiedConnection
 
 LOOPBACK = "127.0.0.1"
 GUARD = ("/bin/sh", "-c", "read _; kill -KILL 0")
@@ -59,7 +59,11 @@ async def supervise(launch: NodeLaunch) -> int:
         if launch.lifeline is not None:
             loop.add_reader(launch.lifeline, _read_lifeline, launch.lifeline)
         server = await loop.create_server(
-            lambda: ProxiedConnection(proxy), sock=listener, ssl=tls, backlog=BACKLOG
+            lambda: ProxiedConnection(proxy),
+            sock=listener,
+            ssl=tls,
+            ssl_handshake_timeout=HEAD_SECONDS if tls else None,
+            backlog=BACKLOG,
         )
         port = int(listener.getsockname()[1])
         report(launch, port, engine_port, engine.pid, is_tls=tls is not None)
@@ -74,10 +78,11 @@ async def supervise(launch: NodeLaunch) -> int:
 
 def connections_bound(wanted: int) -> int:
     """Return how many clients may be connected, each with a connection to the engine: no more than
-    files may be open. That limit is raised as far as we may."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files may be open. It raises that limit as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    if resource.RLIM_INFINITY != soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     return min(wanted, (limit - OPEN_FILES_RESERVED) // 2)
 
 
