@@ -188,17 +188,15 @@ class ManagedReplica:
         """Whether it has a port and its GPUs until it is gone."""
         self.devices: tuple[int, ...] = ()
         """The indexes of its GPUs."""
-        self.no_room = ""
-        """What it waits for before it can start,"""
-        self.rollout_reason = ""
-        """and why the replicas that it is to replace do not make room."""
+        self.no_room = self.rollout_reason = ""
+        """What it waits for before it can start, and why the replicas that it is to replace do not
+        make room."""
         self.was_refused = False
         """Whether it would fail again until its deployment changes."""
         self.drain_seconds = deployment.timeouts.total_seconds
         """What running requests may take until they are cut."""
         self.state: State = "pending"
-        self.progress = ""
-        self.reason = ""
+        self.progress = self.reason = ""
         self.was_stuck = False
         self.handle: LaunchHandle | None = None
         self.token_mark = services.tokens.mark

@@ -108,7 +108,7 @@ def test_the_plan_is_shown_before_anything_starts(
 
 
 def test_arguments_that_were_declared_before_move_into_the_fields() -> None:
-    migration = importlib.import_module("control.catalog.migrations.0005_resources")
+    migration = importlib.import_module("control.catalog.migrations.0006_resources")
     variant = SimpleNamespace(
         engine_arguments=["-tp", "4", "--seed", "1", "--max-model-len=9"],
         tensor_parallel_size=1,
