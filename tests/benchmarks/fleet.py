@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import web
 
 from serving.contract.codec import decode, encode
-from serving.contract.records import DeploymentRecord
+from serving.contract.records import DEFAULT_FLEET, DeploymentRecord
 from serving.contract.slot_shares import (
     DemandReport,
     DeploymentDemand,
@@ -163,6 +163,7 @@ def _deployments(engines: str) -> Iterator[DeploymentRecord]:
         yield DeploymentRecord(
             f"dep_{number}",
             f"var_{number}",
+            DEFAULT_FLEET,
             "external",
             "m",
             int(is_served),
