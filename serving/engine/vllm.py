@@ -132,7 +132,7 @@ class VllmAdapter:
                     f"needs {resources.accelerators}, and vLLM is installed for the CPU on this"
                     " host; install vLLM for NVIDIA GPUs there, or clear the variant's accelerator"
                 )
-            _require_room(estimate, self.kv_cache_gib * GIB)
+            _require_room(estimate, self.kv_cache_gib * GIB * ranks)
             return ReplicaNeeds(memory, estimate=estimate)
         return ReplicaNeeds(
             memory,

@@ -20,6 +20,9 @@ KEPT_SECONDS = 60.0
 """For which the process stays after a command: it holds 700 MB, which an engine may wait for."""
 
 
+ANY_PORT = "8000"
+
+
 class CommandChecks:
     """One process judges all commands, one after the other. `roots` are the folders that weights
     are kept in; without any, a path may lead anywhere. `keeps` tells whether the process stays for
@@ -70,8 +73,8 @@ class CommandChecks:
         await asyncio.gather(*self._ending)
 
     async def _judge(self, launch: LaunchSpec) -> CommandVerdict:
-        # The command is `python -m module arguments…`.
-        question = (launch.command[3:], dict(launch.environment))
+        # The command is `python -m module arguments… --port PORT`; its node chooses the port later.
+        question = ((*known_by(launch)[3:], ANY_PORT), dict(launch.environment))
         async with self._turn:
             if self._end is not None:
                 self._end.cancel()

@@ -66,8 +66,9 @@ class LogFile:
 
     def remove(self) -> None:
         """Delete the log and the one before."""
-        self.path.unlink(missing_ok=True)
-        self.path.with_suffix(".log.1").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # on a disk that takes nothing they stay
+            self.path.unlink(missing_ok=True)
+            self.path.with_suffix(".log.1").unlink(missing_ok=True)
 
     def last_error(self) -> str:
         """Return the last error an engine wrote, in one line; empty if it wrote none."""
@@ -212,12 +213,15 @@ def group_of(child: "Popen[bytes]") -> ProcessGroup:
     return ProcessGroup(ProcessIdentity(child.pid, mark_of(child.pid) or ""), child=child)
 
 
-def find_group(replica_id: str) -> ProcessGroup | None:
-    """Return the group whose leader was started for a replica, by its environment."""
-    wanted = f"{REPLICA_VARIABLE}={replica_id}".encode()
+def find_group(replica_id: str, folder: Path) -> ProcessGroup | None:
+    """Return the group whose leader was started for a replica of the fleet in a folder, by its
+    environment."""
+    marks = ((REPLICA_VARIABLE, replica_id), (FOLDER_VARIABLE, str(folder)))
+    wanted = {f"{name}={value}".encode() for name, value in marks}
     for pid in psutil.pids():
         stat = _stat(pid)
-        if stat is not None and stat[_SESSION] == str(pid) and wanted in _environment(pid):
+        is_leader = stat is not None and stat[_SESSION] == str(pid)
+        if stat is not None and is_leader and wanted.issubset(_environment(pid)):
             return ProcessGroup(ProcessIdentity(pid, _mark(stat)))
     return None
 

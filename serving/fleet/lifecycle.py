@@ -341,10 +341,11 @@ class ReplicaLifecycle:
     async def _drain(self) -> bool:
         """Wait for running requests to finish, up to the limit; False when it is called back."""
         self.replica.set_state("draining")
-        limit = time.monotonic() + self.replica.drain_seconds
+        begun = time.monotonic()
         await asyncio.sleep(self.timings.drain_grace_seconds)
         while self.replica.is_leaving:
-            is_done = time.monotonic() >= limit or not await self._has_work()
+            is_late = time.monotonic() >= begun + self.replica.drain_seconds
+            is_done = is_late or not await self._has_work()
             if is_done and self.replica.is_leaving:
                 return True
             await asyncio.sleep(min(0.5, self.timings.poll_seconds))

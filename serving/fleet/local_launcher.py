@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -95,7 +96,7 @@ class LocalLauncher:
 
     def find(self, replica_id: str) -> LaunchHandle | None:
         """Return the group that was started for a replica, by its environment."""
-        group = find_group(replica_id)
+        group = find_group(replica_id, self._config.directory)
         if group is None:
             return None
         report_file = str(self._report_file(replica_id))
@@ -139,7 +140,8 @@ class LocalLauncher:
         group.reap()
         self._groups.pop(group.leader, None)
         if handle.report_file:
-            Path(handle.report_file).unlink(missing_ok=True)
+            with suppress(OSError):  # on a disk that takes nothing it stays
+                Path(handle.report_file).unlink(missing_ok=True)
 
     def _report_file(self, replica_id: str) -> Path:
         return self._reports / f"{replica_id}.json"

@@ -51,6 +51,8 @@ def desired_endpoints(deployment: DeploymentRecord) -> Counter[str]:
 
 Standing = Literal["stopped", "asleep", "loading", "ready"]
 """stopped: by an operator; asleep: until there is demand; loading: none is ready, though wanted."""
+REFUSED_SECONDS = 300.0
+"""Between two starts of a deployment that would not run here."""
 ENDED_KEPT_MAX = 3
 """Stopped and failed replicas of one deployment that stay in the feed."""
 
@@ -79,8 +81,9 @@ class FleetReconciler:
         """Asks control whether that is so; None where nobody is asked."""
         self.replicas: dict[str, ManagedReplica] = {}
         self.restarts: dict[str, RestartBackoff] = {}
-        self.refused: set[str] = set()
-        """The deployments whose last start was refused: none is tried until they change."""
+        self.refused: dict[str, float] = {}
+        """The deployments whose last start was refused, and until when, in monotonic seconds, none
+        is tried unless they change: what was missing may come, as a disk that is mounted late."""
         self.restart_counts: Counter[str] = Counter()
         self.ejection_counts: Counter[str] = Counter()
         self.scale_to_zero = ScaleToZero(self.feed, engines)
@@ -191,7 +194,7 @@ class FleetReconciler:
         for deployment_id, record in self._deployments.items():
             if before.get(deployment_id) != record:
                 self._note_change(record)
-        self.refused &= self._deployments.keys()
+        self.refused = {id_: self.refused[id_] for id_ in self.refused.keys() & self._deployments}
         self.scale_to_zero.forget_others(self._deployments)
         self._save()
         self._wake.set()
@@ -284,7 +287,8 @@ class FleetReconciler:
         held = Counter(replica.endpoint for replica in current)
         # One that wakes needs the memory of those that are ending.
         waits = not current and deployment.may_sleep and any(r.is_stopping for r in own)
-        if not waits and deployment.deployment_id not in self.refused:
+        is_refused = time.monotonic() < self.refused.get(deployment.deployment_id, 0.0)
+        if not waits and not is_refused:
             for place in (wanted - held).elements():
                 self._start(deployment, place)
         for place, surplus in (held - wanted).items():
@@ -307,7 +311,7 @@ class FleetReconciler:
     def _note_change(self, deployment: DeploymentRecord) -> None:
         """Forget what failed before a deployment was changed; requests that began before keep the
         longer of both times."""
-        self.refused.discard(deployment.deployment_id)
+        self.refused.pop(deployment.deployment_id, None)
         if deployment.deployment_id in self.restarts:
             self.restarts[deployment.deployment_id].reset()
         for replica in self._replicas_of(deployment):
@@ -403,7 +407,8 @@ class FleetReconciler:
 
     def _note_failure(self, replica: ManagedReplica) -> None:
         if replica.was_refused:
-            self.refused.add(replica.deployment.deployment_id)
+            until = time.monotonic() + REFUSED_SECONDS
+            self.refused[replica.deployment.deployment_id] = until
             return
         now = time.monotonic()
         steady = self.config.timings.steady_seconds

@@ -156,6 +156,7 @@ class StoredReplica(msgspec.Struct, frozen=True):
     kv_capacity_tokens: int | None = None
     weights_digest: str | None = None
     handle: LaunchHandle | None = None
+    has_node: bool = True
     token_mark: str = ""
     """Of the root secret that its tokens are derived from."""
     schema: int = SCHEMA
@@ -305,6 +306,7 @@ class ManagedReplica:
             kv_capacity_tokens=self.kv_capacity_tokens,
             weights_digest=self.weights_digest,
             handle=self.handle,
+            has_node=self.has_node,
             token_mark=self.token_mark,
             devices=self.devices,
         )
@@ -363,7 +365,7 @@ class ManagedReplica:
         if self.endpoint:
             return True
         self.token_mark = stored.token_mark
-        self.has_node = not stored.port
+        self.has_node = stored.has_node and not stored.port
         self.handle, self.is_placed = stored.handle, True
         if self.handle is None and stored.leader is not None:
             self.handle = handle_without_node(stored.leader, stored.members, self.url)

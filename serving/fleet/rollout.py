@@ -22,12 +22,12 @@ def is_current(
         and mine.weights == deployment.weights
         and mine.slots == deployment.slots
         and mine.engine_arguments == deployment.engine_arguments
-        and _has_resources(mine, deployment)
+        and has_resources(mine, deployment)
         and (deployment.engine != "external" or replica.endpoint in wanted)
     )
 
 
-def _has_resources(mine: DeploymentRecord, wanted: DeploymentRecord) -> bool:
+def has_resources(mine: DeploymentRecord, wanted: DeploymentRecord) -> bool:
     """Tell whether a replica has what is declared. An earlier release declared no context; the same
     arguments still gave it the right one."""
     resources = wanted.resources

@@ -131,7 +131,7 @@ class ScaleToZero:
             return False
         own, now = list(own), time.monotonic()
         self.idle_tracker.note_engines(deployment, sum(r.counted.busy_seconds for r in own), now)
-        is_coming = any(r.state != "ready" and not r.is_leaving for r in own)
+        is_coming = any(r.state != "ready" and not r.is_leaving and not r.no_room for r in own)
         if is_coming and not is_failing:
             self.idle_tracker.note_use(deployment, now)
         falls_asleep = self.idle_tracker.falls_asleep(deployment, now)

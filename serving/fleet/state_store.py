@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -17,7 +17,7 @@ import structlog
 from serving.contract import SCHEMA
 from serving.contract.codec import encode
 from serving.contract.ids import new_id
-from serving.contract.records import DeploymentRecord
+from serving.contract.records import DEFAULT_FLEET, DeploymentRecord
 from serving.file_lock import FileLock
 from serving.fleet.replica import StoredReplica
 
@@ -92,7 +92,7 @@ class FleetStore:
         """Lock the directory and return what was stored. Raises FileLocked, and OSError."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(self.lock_path)
-        return read_file(self.path, StoredFleet, default=StoredFleet())
+        return read_file(self.path, StoredFleet, default=StoredFleet(), upgrade=with_fleets)
 
     def save(self, fleet: StoredFleet) -> Future[bool]:
         """Have it written durably, if anything changed; the future tells whether it is on disk.
@@ -169,9 +169,24 @@ class SchemaOnly(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
-def read_file(path: Path, kind: type[Kept], *, default: Default) -> Kept | Default:
+def with_fleets(state: Any) -> Any:
+    """Return the state as JSON has it, with a fleet for each deployment: releases without fleets
+    wrote none."""
+    replicas = [each["deployment"] for each in state.get("replicas", ())]
+    for deployment in (*state.get("deployments", ()), *replicas):
+        deployment.setdefault("fleet_id", DEFAULT_FLEET)
+    return state
+
+
+def read_file(
+    path: Path,
+    kind: type[Kept],
+    *,
+    default: Default,
+    upgrade: Callable[[Any], Any] = lambda written: written,
+) -> Kept | Default:
     """Return what was written, `default` without it. What is unreadable, or of a newer release, is
-    kept aside: nothing ever overwrites it."""
+    kept aside: nothing ever overwrites it. `upgrade` brings JSON of an older release up to date."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -181,8 +196,8 @@ def read_file(path: Path, kind: type[Kept], *, default: Default) -> Kept | Defau
             aside = _set_aside(path, "newer")
             log.error("fleet_state_of_newer_release", kept_as=str(aside), schema=written)
             return default
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, ValueError) as error:
+        return msgspec.convert(upgrade(msgspec.json.decode(data)), kind)
+    except (msgspec.MsgspecError, ValueError, TypeError, AttributeError, KeyError) as error:
         aside = _set_aside(path, "unreadable")
         log.error("fleet_state_unreadable", kept_as=str(aside), error=str(error))
         return default

@@ -219,7 +219,7 @@ def test_a_viewer_is_offered_nothing_to_do(rf: Any) -> None:
         assert page.get_actions(request) == {}, page
 
 
-OWNERS_ONLY = {"audit", "mail", "feed", "webhooks", "dataplane", "operators"}
+OWNERS_ONLY = {"audit", "mail", "feed", "webhooks", "dataplane", "operators", "alarms"}
 """Of which nothing is changed in the admin."""
 
 

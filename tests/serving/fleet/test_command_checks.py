@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from serving.contract.records import DeploymentRecord
+from serving.contract.node import ENGINE_PORT
+from serving.contract.records import DEFAULT_FLEET, DeploymentRecord
 from serving.contract.resources import ReplicaResources
 from serving.engine.adapter import LaunchSpec
 from serving.engine.command_check import path_problem
@@ -20,6 +21,7 @@ EMBEDDER = Path(__file__).parents[3] / "infra" / "demo_embedder" / "weights" / "
 CHAT = DeploymentRecord(
     deployment_id="dep_1",
     variant_id="var_1",
+    fleet_id=DEFAULT_FLEET,
     engine="vllm",
     weights=str(WEIGHTS / "bf16"),
     replicas_min=1,
@@ -52,7 +54,7 @@ REFUSED = {
 
 
 def launch(deployment: DeploymentRecord, device: Device = "cpu") -> LaunchSpec:
-    return VllmAdapter(device).launch(deployment, port=9_000)
+    return VllmAdapter(device).launch(deployment, port=ENGINE_PORT)
 
 
 @pytest.mark.full

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from serving.fleet.engine_process import (
+    FOLDER_VARIABLE,
     REPLICA_VARIABLE,
     ProcessGroup,
     ProcessIdentity,
@@ -20,6 +21,7 @@ from serving.fleet.engine_process import (
 )
 from tests.fixtures.waiting import wait_until
 
+FOLDER = Path("/nowhere/fleet")
 PARENT = (
     "import subprocess, sys, time;"
     "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
@@ -29,7 +31,8 @@ PARENT = (
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
-    environment = os.environ | {REPLICA_VARIABLE: f"test-{os.getpid()}"}
+    marks = {REPLICA_VARIABLE: f"test-{os.getpid()}", FOLDER_VARIABLE: str(FOLDER)}
+    environment = os.environ | marks
     with subprocess.Popen(
         [sys.executable, "-c", PARENT], start_new_session=True, env=environment
     ) as started:
@@ -111,10 +114,11 @@ def test_a_recycled_pid_is_never_signalled(child: subprocess.Popen[bytes]) -> No
 def test_a_replica_is_found_by_the_environment_it_was_started_with(
     child: subprocess.Popen[bytes],
 ) -> None:
-    found = find_group(f"test-{os.getpid()}")
+    found = find_group(f"test-{os.getpid()}", FOLDER)
     assert found is not None
     assert found.leader == ProcessIdentity(child.pid, mark_of(child.pid) or "")
-    assert find_group("nobody") is None
+    assert find_group("nobody", FOLDER) is None
+    assert find_group(f"test-{os.getpid()}", FOLDER / "other") is None
 
 
 def test_a_process_that_is_gone_has_no_mark() -> None:

@@ -150,8 +150,7 @@ async def test_of_two_lives_on_two_hosts_the_newer_starts_and_the_older_ends_not
             # The older one neither replaces what fails, nor ends what is not wanted any more,
             os.kill(older.engines()[0], signal.SIGKILL)
             control.deploy(changed(replicas_min=2))
-            await newer.ready(2)
-            await eventually(lambda: _engines(newer, 2))
+            await eventually(lambda: _started(newer, 3, engines=2))
             assert (starts(older), len(older.engines())) == (2, 1)
             assert (await older.page()).lineage.startswith("g1-")
             assert (await newer.page()).lineage.startswith("g2-")
@@ -177,8 +176,8 @@ async def test_a_life_asks_before_it_starts_anything(tmp_path: Path) -> None:
         assert starts(fleet) == 1
 
 
-async def _engines(fleet: FleetProcess, count: int) -> bool:
-    return len(fleet.engines()) == count
+async def _started(fleet: FleetProcess, count: int, *, engines: int) -> bool:
+    return (starts(fleet), len(fleet.engines())) == (count, engines)
 
 
 @pytest.mark.full

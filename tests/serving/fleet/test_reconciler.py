@@ -492,8 +492,11 @@ async def test_an_engine_of_a_release_without_nodes_is_adopted_and_replaced_behi
     leader = ProcessIdentity(old.pid, mark_of(old.pid) or "")
     as_before = msgspec.structs.replace(replica, handle=None, port=port, leader=leader)
     state = msgspec.json.decode(encode(msgspec.structs.replace(stored, replicas=(as_before,))))
-    for added in ("handle", "token_mark"):
+    for added in ("handle", "token_mark", "has_node", "devices"):
         del state["replicas"][0][added]
+    for written in (state["replicas"][0]["deployment"], *state["deployments"]):
+        for added in ("fleet_id", "resources"):
+            del written[added]
     process.state_file.write_bytes(msgspec.json.encode(state))
     await process.start()
     [adopted] = await process.ready()

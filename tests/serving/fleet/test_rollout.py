@@ -12,8 +12,7 @@ from serving.contract.deployment_plan import DeploymentPlan, DeploymentPlans
 from serving.contract.records import DeploymentRecord, DeploymentTimeouts
 from serving.contract.replica import ReplicaRecord
 from serving.contract.resources import ReplicaResources
-from serving.fleet.reconciler import has_resources
-from serving.fleet.rollout import plan_rollout
+from serving.fleet.rollout import has_resources, plan_rollout
 from tests.fixtures.fleet_process import CONTROL_CREDENTIAL, FleetProcess, running_fleet
 from tests.fixtures.waiting import eventually
 from tests.serving.fleet.test_reconciler import DEPLOYMENT, PATIENT, changed, failed
