@@ -178,8 +178,8 @@ def kill_group() -> None:
 
 
 async def end_group(guard: "subprocess.Popen[bytes]", *, seconds: float = GONE_SECONDS) -> None:
-    """Kill what the engine left behind in our group, and the guard last. What is still there after
-    so many seconds is left to the guard, which kills the group once we are gone."""
+    """Kill the processes that the engine left behind in our group, and the guard last. The guard
+    stays if any of them is still there after so many seconds: it kills the group once we end."""
     deadline = time.monotonic() + seconds
     while orphans := [pid for pid in _members() if pid != guard.pid]:
         for pid in orphans:
