@@ -5,7 +5,7 @@ import asyncio
 import gc
 import signal
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +24,14 @@ from serving.engine.simulated.adapter import SimulatedAdapter
 from serving.engine.vllm import VllmAdapter, installed_device, spare_threads
 from serving.feed.follower import FeedFollower, FeedSource
 from serving.file_lock import FileLocked
-from serving.fleet.adoption import adopt
+from serving.fleet.adoption import adopt, end_orphans
 from serving.fleet.config import FleetConfig, read_config
 from serving.fleet.engine_counters import CounterReporter
 from serving.fleet.grammar_service import GrammarService
 from serving.fleet.metrics import registry_of
 from serving.fleet.ownership import FleetOwnership
 from serving.fleet.reconciler import FleetReconciler
+from serving.fleet.replica import ManagedReplica
 from serving.fleet.server import FleetServer
 from serving.fleet.slot_shares import GRACE_SECONDS, SlotAllocator
 from serving.fleet.state_store import FleetStore, StoredFleet
@@ -113,25 +114,31 @@ class FleetTasks:
         """Adopt once this life owns the fleet, then follow, reconcile and report for ever."""
         await self.ownership.acquire()
         self.fleet.confirm = self.ownership.confirm
-        await adopt(self.fleet, self.stored, self.ownership.generation)
-        log.info("fleet_adopted", count=len(self.fleet.replicas))
-        # A search for cycles stops the loop: never among what lives as long as the process.
-        gc.collect()
-        gc.freeze()
-        self.grammars.set_deployments(self.fleet.deployments())
-        # Where replicas were adopted, gateways may have some of their slots.
-        grace_seconds = GRACE_SECONDS if self.fleet.replicas else 0.0
-        self.shares.grace_until = time.monotonic() + grace_seconds
         async with asyncio.TaskGroup() as group:
+            heartbeats = group.create_task(self.ownership.keep())
+            left = await adopt(self.fleet, self.stored, self.ownership.generation)
+            # Where replicas were adopted, gateways may have some of their slots.
+            grace_seconds = GRACE_SECONDS if self.fleet.replicas else 0.0
+            self.shares.grace_until = time.monotonic() + grace_seconds
+            log.info("fleet_adopted", count=len(self.fleet.replicas))
+            # A search for cycles stops the loop: never among what lives as long as the process.
+            gc.collect()
+            gc.freeze()
+            self.grammars.set_deployments(self.fleet.deployments())
             for each in (
-                *(self._keep_ownership(), self._follow(), self.fleet.reconcile_forever()),
+                *(self._stand_down_after(heartbeats), self._follow(), self._reconcile(left)),
                 *(self.fleet.sample_forever(), self.reporter.report_forever()),
             ):
                 group.create_task(each)
 
-    async def _keep_ownership(self) -> None:
-        await self.ownership.keep()
+    async def _stand_down_after(self, heartbeats: asyncio.Task[None]) -> None:
+        await heartbeats
         self.fleet.stand_down()
+
+    async def _reconcile(self, left: Sequence[ManagedReplica]) -> None:
+        """Start nothing before what holds memory and devices for nobody is gone."""
+        await end_orphans(self.fleet.store.directory, self.fleet.replicas, left)
+        await self.fleet.reconcile_forever()
 
     async def _follow(self) -> None:
         async for batch in self.follower.batches():

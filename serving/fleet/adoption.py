@@ -24,14 +24,16 @@ Groups = Mapping[str, Sequence[ProcessGroup]]
 """Groups of processes by replica id."""
 
 
-async def adopt(fleet: FleetReconciler, stored: StoredFleet, generation: int) -> None:
-    """Have a fleet adopt what it stored and what else runs of it, end the rest, and state its
-    replicas as the life of a generation."""
+async def adopt(
+    fleet: FleetReconciler, stored: StoredFleet, generation: int
+) -> list[ManagedReplica]:
+    """Have a fleet adopt what it stored and what else runs of it, and state its replicas as the
+    life of a generation; return the ones that are of no use any more."""
     folder = fleet.store.directory
     running = await asyncio.to_thread(find_groups, folder)
     left = fleet.adopt(with_recovered(stored, fleet.store, running))
     fleet.own(generation)
-    await end_orphans(folder, fleet.replicas, left)
+    return left
 
 
 def with_recovered(stored: StoredFleet, store: FleetStore, running: Groups) -> StoredFleet:

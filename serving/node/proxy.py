@@ -58,6 +58,8 @@ class EngineProxy:
     ) -> None:
         self.engine_port = engine_port
         self.connections: set[ProxiedConnection] = set()
+        self.strangers: dict[ProxiedConnection, None] = {}
+        """The connections that have shown no token yet, oldest first."""
         self.connections_max = connections_max
         self._host = b"host: 127.0.0.1:%d\r\n" % engine_port
         self._grants = [
@@ -74,6 +76,20 @@ class EngineProxy:
         if not any(route in routes for routes in found):
             is_known = route in self._routes
             raise RequestRefused(HTTPStatus.FORBIDDEN if is_known else HTTPStatus.NOT_FOUND)
+
+    def make_room(self) -> bool:
+        """Tell whether one more may connect; the oldest stranger makes way for it."""
+        if len(self.connections) < self.connections_max:
+            return True
+        if not self.strangers:
+            return False
+        next(iter(self.strangers)).abort()
+        return True
+
+    def forget(self, connection: "ProxiedConnection") -> None:
+        """Count a connection no more."""
+        self.connections.discard(connection)
+        self.strangers.pop(connection, None)
 
     def head(self, route: Route, headers: Sequence[tuple[bytes, bytes]], length: int) -> bytes:
         """Return the head that the engine gets."""
@@ -127,19 +143,21 @@ class ProxiedConnection(asyncio.Protocol):
     # asyncio calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the client in, if there is room."""
+        """Take the client in, if there is room. No status of 500 or above says that there is none:
+        by those the fleet tells that an engine is dead."""
         self._transport = cast(asyncio.Transport, transport)
-        if len(self._proxy.connections) >= self._proxy.connections_max:
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
+        if not self._proxy.make_room():
+            self._refuse(HTTPStatus.TOO_MANY_REQUESTS)
             return
         self._proxy.connections.add(self)
+        self._proxy.strangers[self] = None
         bound_silence(transport.get_extra_info("socket"), UNACKNOWLEDGED_SECONDS)
         self._timer = self._loop.call_later(HEAD_SECONDS, self.close)
 
     def connection_lost(self, error: Exception | None) -> None:
         """End the engine's work too: nobody waits for it any more."""
         self.is_closed = True
-        self._proxy.connections.discard(self)
+        self._proxy.forget(self)
         self._stop_timer()
         if self._connecting is not None:
             self._connecting.cancel()
@@ -213,6 +231,7 @@ class ProxiedConnection(asyncio.Protocol):
             self._proxy.judge(self._authorization, route)
         except RequestRefused as refused:
             self._raise(refused.status)
+        self._proxy.strangers.pop(self, None)
         if self._length is None and method == b"POST":
             self._raise(HTTPStatus.LENGTH_REQUIRED)
         if self._length and method != b"POST":
@@ -271,6 +290,7 @@ class ProxiedConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once."""
         self.is_closed = True
+        self._proxy.forget(self)
         self._transport.abort()
 
     def _send(self, data: bytes) -> None:

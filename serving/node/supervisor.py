@@ -11,6 +11,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +29,10 @@ OPEN_FILES_MAX = 16_384
 OPEN_FILES_RESERVED = 64
 FLUSH_SECONDS = 2.0
 """For clients to take what an engine sent before its end."""
+GONE_SECONDS = 10.0
+"""For the kernel to end what was killed, which may have to give back a device."""
+LOOK_SECONDS = 0.05
+"""A node that looked without a pause would seem to the fleet to load weights."""
 SIGNALLED = 128
 """A shell adds this to the number of the signal that ended a process."""
 
@@ -71,7 +76,7 @@ async def supervise(launch: NodeLaunch) -> int:
         server.close()
         await _flush(proxy)
         loop.remove_reader(guard_watch)
-        end_group(guard)
+        await end_group(guard)
     status = engine.wait()
     return status if status >= 0 else SIGNALLED - status
 
@@ -172,12 +177,17 @@ def kill_group() -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def end_group(guard: "subprocess.Popen[bytes]") -> None:
-    """Kill what the engine left behind in our group, and the guard last."""
+async def end_group(guard: "subprocess.Popen[bytes]", *, seconds: float = GONE_SECONDS) -> None:
+    """Kill the processes that the engine left behind in our group, and the guard last. The guard
+    stays if any of them is still there after so many seconds: it kills the group once we end."""
+    deadline = time.monotonic() + seconds
     while orphans := [pid for pid in _members() if pid != guard.pid]:
         for pid in orphans:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        if time.monotonic() >= deadline:
+            return
+        await asyncio.sleep(LOOK_SECONDS)
     guard.kill()
     guard.wait()
 

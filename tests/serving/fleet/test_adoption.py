@@ -1,21 +1,35 @@
 """Nothing is orphaned: what a life of the fleet started, the next one adopts or ends."""
 
+import asyncio
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from serving.contract import SCHEMA
-from serving.fleet.adoption import end_orphans
+from serving.contract.codec import decode, encode
+from serving.contract.replica import ReplicaRecord
+from serving.contract.slot_shares import (
+    DemandReport,
+    DeploymentDemand,
+    OrganizationDemand,
+    ReplicaUsage,
+    SlotSharesReply,
+)
+from serving.contract.units import Tier
+from serving.fleet.adoption import GONE_SECONDS, end_orphans
 from serving.fleet.engine_process import FOLDER_VARIABLE, REPLICA_VARIABLE, find_groups
 from serving.fleet.state_store import FleetStore, read_file
-from tests.fixtures.fleet_process import Control, FleetProcess, running_fleet
+from tests.fixtures.fleet_process import OF_A_GATEWAY, Control, FleetProcess, running_fleet
 from tests.fixtures.waiting import eventually, wait_until
 from tests.serving.fleet.test_reconciler import PATIENT, changed
 from tests.serving.fleet.test_state_store import FLEET
@@ -144,6 +158,58 @@ async def test_without_its_state_a_fleet_adopts_what_has_a_file_and_ends_the_res
     assert {path.stem for path in files.glob("*.json")} == ready
     aside = process.state_file.with_suffix(".newer" if how == "newer" else ".unreadable")
     assert aside.exists() == (how != "deleted")
+
+
+@contextmanager
+def orphans_without_end(folder: Path) -> Iterator[None]:
+    """Have a new orphan for each that is ended, as of one that no signal ends."""
+    marks = f"{FOLDER_VARIABLE}={shlex.quote(str(folder))} {REPLICA_VARIABLE}=orphan"
+    script = f"while :; do {marks} setsid sleep 600 & sleep 0.02; done"
+    with subprocess.Popen(("/bin/sh", "-c", script), start_new_session=True) as shell:
+        try:
+            yield
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)
+            for group in find_groups(folder).get("orphan", ()):
+                group.kill()
+
+
+def demand_of(replicas: Sequence[ReplicaRecord]) -> DemandReport:
+    """Return the report of a gateway where somebody waits and that holds no slot yet."""
+    waiting: dict[Tier, dict[str, OrganizationDemand]] = {
+        "default": {"org": OrganizationDemand(1, 0, 5)}
+    }
+    held = {one.replica_id: ReplicaUsage(0, 0) for one in replicas}
+    demand = DeploymentDemand(held, waiting)
+    return DemandReport("g", time.time_ns(), {replicas[0].deployment_id: demand})
+
+
+@pytest.mark.integration
+async def test_a_fleet_that_waits_for_orphans_to_end_grants_slots_and_sends_heartbeats(
+    fleet: tuple[Control, FleetProcess],
+) -> None:
+    control, process = fleet
+    engines = set(process.engines())
+    headers = {"authorization": f"Bearer {OF_A_GATEWAY}"}
+    with orphans_without_end(process.directory):
+        await process.start()
+        async with asyncio.timeout(GONE_SECONDS - 5):
+            replicas = await process.ready(2)
+
+            async def slots() -> int:
+                url, report = f"{process.base}/demand", encode(demand_of(replicas))
+                async with process.session.post(url, data=report, headers=headers) as answer:
+                    assert answer.status == 200
+                    return sum(decode(await answer.read(), SlotSharesReply).shares.values())
+
+            await eventually(slots, every_seconds=0.1)
+            control.generations.pass_to("another host")
+
+            async def is_superseded() -> bool:
+                return "superseded" in (await process.readiness())[1]
+
+            await eventually(is_superseded, every_seconds=0.1)
+    assert set(process.engines()) == engines
 
 
 @pytest.mark.full

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 
 import h11
 import pytest
@@ -309,14 +310,40 @@ async def test_an_engine_that_reads_nothing_stops_its_own_client_alone() -> None
         writer.close()
 
 
-async def test_connections_are_bounded() -> None:
+async def test_connections_are_bounded_and_none_more_is_no_sign_of_a_dead_engine() -> None:
     async with running(connections_max=1) as node:
-        _, first = await asyncio.open_connection("127.0.0.1", node.port)
-        await eventually(lambda: len(node.proxy.connections) == 1)
-        assert status(await node.ask(request())) == 503
+        reader, first = await asyncio.open_connection("127.0.0.1", node.port)
+        first.write(request())
+        assert await reader.readexactly(len(ANSWER)) == ANSWER
+        assert status(await node.ask(b"")) == HTTPStatus.TOO_MANY_REQUESTS
+        first.write(request())
+        assert await reader.readexactly(len(ANSWER)) == ANSWER
         first.close()
         await eventually(lambda: not node.proxy.connections)
         assert await node.ask(request()) == ANSWER
+
+
+async def test_the_oldest_that_showed_no_token_makes_way_for_the_next() -> None:
+    async with running(connections_max=3) as node:
+        reader, known = await asyncio.open_connection("127.0.0.1", node.port)
+        known.write(request())
+        assert await reader.readexactly(len(ANSWER)) == ANSWER
+        strangers = []
+        for count in range(1, 9):
+            strangers.append(await asyncio.open_connection("127.0.0.1", node.port))
+            await eventually(lambda count=count: len(node.accepted) == 1 + count)
+        for oldest, _ in strangers[:-2]:
+            with contextlib.suppress(ConnectionResetError):
+                assert await oldest.read() == b""
+        assert len(node.proxy.connections) == 3
+        assert not any(one.is_closed for one in (node.accepted[0], *node.accepted[-2:]))
+        assert await node.ask(request()) == ANSWER
+        known.write(request())
+        assert await reader.readexactly(len(ANSWER)) == ANSWER
+        for writer in (known, *(writer for _, writer in strangers)):
+            writer.close()
+        await eventually(lambda: not node.proxy.connections)
+        assert not node.proxy.strangers
 
 
 async def test_an_engine_that_is_away_is_no_answer() -> None:

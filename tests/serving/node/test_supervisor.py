@@ -1,5 +1,6 @@
 """A node as a process, with the simulated engine: what ends with what, and what it tells nobody."""
 
+import asyncio
 import http.client
 import os
 import signal
@@ -19,6 +20,7 @@ import pytest
 
 from serving.contract.codec import decode, encode
 from serving.contract.node import ENGINE_PORT, NodeLaunch, NodeReport, RouteGrant
+from serving.node import supervisor
 from tests.fixtures.balancers import certificate
 from tests.fixtures.environment import free_port_base
 from tests.fixtures.waiting import wait_until
@@ -229,6 +231,27 @@ def test_an_engine_ends_with_the_lifeline(tmp_path: Path) -> None:
         os.close(theirs)
         assert started.process.wait(60) == -signal.SIGKILL
         wait_until(lambda: not started.members())
+
+
+def test_what_cannot_be_killed_is_left_to_the_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = subprocess.Popen(("true",))
+    gone.wait()
+    looks: list[float] = []
+
+    def members() -> list[int]:
+        """Stand in for a process in an uninterruptible sleep, which no test can have."""
+        looks.append(time.monotonic())
+        return [gone.pid]
+
+    monkeypatch.setattr(supervisor, "_members", members)
+    with subprocess.Popen(("sleep", "600")) as guard:
+        try:
+            asyncio.run(asyncio.wait_for(supervisor.end_group(guard, seconds=0.3), 60))
+            assert guard.poll() is None
+        finally:
+            guard.kill()
+    assert looks[-1] - looks[0] >= 0.2
+    assert len(looks) <= 8
 
 
 def test_ports_in_use_are_passed_over_and_their_lack_is_said(tmp_path: Path) -> None:
