@@ -41,6 +41,8 @@ class CommandChecks:
         self._module = module
         self._seconds_max = seconds_max
         self._turn = asyncio.Lock()
+        self._asking = 0
+        """How many have the turn or wait for it."""
         self._accepted: dict[str, tuple[str, ...]] = {}
         """The last command of each deployment that is known to be good."""
         self._process: WorkerProcess | None = None
@@ -75,29 +77,38 @@ class CommandChecks:
     async def _judge(self, launch: LaunchSpec) -> CommandVerdict:
         # The command is `python -m module arguments… --port PORT`; its node chooses the port later.
         question = ((*known_by(launch)[3:], ANY_PORT), dict(launch.environment))
-        async with self._turn:
-            if self._end is not None:
-                self._end.cancel()
-            verdict = CommandVerdict(unjudged=f"no verdict within {self._seconds_max:.0f} s")
-            try:
-                async with asyncio.timeout(self._seconds_max):
-                    if self._process is None or not self._process.is_alive:
-                        self._process = await WorkerProcess.start(self._module)
-                    verdict, _ = await self._process.ask(question)
-            except TimeoutError:
-                pass
-            except WorkerDied:
-                verdict = CommandVerdict(unjudged="the process that judges ended")
-            finally:
-                await self._put_back()
-            return verdict
+        self._asking += 1
+        try:
+            async with asyncio.timeout(self._seconds_max), self._turn:
+                return await self._ask(question)
+        except TimeoutError:
+            return CommandVerdict(unjudged=f"no verdict within {self._seconds_max:.0f} s")
+        except WorkerDied:
+            return CommandVerdict(unjudged="the process that judges ended")
+        finally:
+            self._asking -= 1
+            if not self._asking and not self._keeps:
+                self._begin_to_end()  # it was kept for one that waits no more
+
+    async def _ask(self, question: tuple[tuple[str, ...], dict[str, str]]) -> CommandVerdict:
+        """Ask the process, in one's turn. Raises WorkerDied."""
+        if self._end is not None:
+            self._end.cancel()
+        try:
+            if self._process is None or not self._process.is_alive:
+                self._process = await WorkerProcess.start(self._module)
+            verdict, _ = await self._process.ask(question)
+        finally:
+            await self._put_back()
+        return verdict
 
     async def _put_back(self) -> None:
-        """Keep a process that has nothing left to answer, for a while."""
+        """Keep a process that has nothing left to answer, for a while or for those who wait."""
         process = self._process
         if process is None:
             return
-        if not self._keeps or process.is_asked or not process.is_alive:
+        is_wanted = self._keeps or self._asking > 1
+        if not is_wanted or process.is_asked or not process.is_alive:
             self._process = None
             await process.kill()
             return

@@ -63,6 +63,9 @@ class FleetTimings:
     """Being ready this long forgives earlier failures."""
     sample_seconds: float = 60.0
     """Between two samples of what the engines counted, on full minutes of the wall clock."""
+    room_seconds: float = 10.0
+    """From the end of a replica until another makes room: so long its memory may take to return,
+    and the one that waits for it to look twice."""
     ended_kept_seconds: float = 600.0
     """A stopped or failed replica stays in the feed so that its reason can be read."""
 

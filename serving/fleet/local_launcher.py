@@ -174,9 +174,9 @@ def engine_environment(ours: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in ours.items() if _is_passed_on(name)}
 
 
-def require_memory(needed_bytes: int) -> None:
-    """Raise NoRoom unless so much memory may still be taken."""
-    free = available_bytes()
+def require_memory(needed_bytes: int, free_bytes: int | None = None) -> None:
+    """Raise NoRoom unless so much memory may still be taken, of what is available if not told."""
+    free = available_bytes() if free_bytes is None else free_bytes
     if needed_bytes > free:
         needed, left = needed_bytes / GIB, free / GIB
         raise NoRoom(f"no room: needs {needed:.1f} GiB of memory, {left:.1f} GiB is available")

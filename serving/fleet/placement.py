@@ -8,6 +8,8 @@ two looks in a row find its memory returned and no process on it, whosoever that
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from serving.contract.deployment_plan import DeploymentPlan, DeploymentPlans
 from serving.contract.records import DeploymentRecord
@@ -15,7 +17,7 @@ from serving.engine.adapter import GIB, EngineAdapter, ReplicaNeeds
 from serving.engine.weights import WeightsUnreadable
 from serving.fleet.devices import Gpu, GpuReport, read_gpus
 from serving.fleet.launcher import LaunchError, NoRoom, StartRefused
-from serving.fleet.local_launcher import require_memory, total_bytes
+from serving.fleet.local_launcher import available_bytes, require_memory, total_bytes
 from serving.fleet.replica import ManagedReplica
 from serving.fleet.rollout import plan_rollout
 
@@ -23,6 +25,18 @@ COUNT_MAX = 64
 """Replicas of a host, where nothing else is configured."""
 LOOK_SECONDS = 1.0
 """Between two looks at the GPUs."""
+ANSWER_SECONDS = 10.0
+"""For NVML to answer: on a broken card it may never."""
+SILENT = GpuReport(problem="NVML does not answer")
+
+
+class _HostRoom(NamedTuple):
+    """What of this host is taken: GPUs, by the replica that each is given to, and ports; and the
+    memory that is not."""
+
+    holders: Mapping[int, str]
+    replica_count: int
+    available_bytes: int
 
 
 class Placement:
@@ -37,13 +51,17 @@ class Placement:
         count_max: int = COUNT_MAX,
         look: Callable[[], GpuReport] = read_gpus,
         look_seconds: float = LOOK_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._replicas = replicas
         self._engines = engines
         self._count_max = count_max
         self._look = look
         self._look_seconds = look_seconds
+        self._answer_seconds = answer_seconds
         self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "nvml")
+        self._unanswered: asyncio.Future[GpuReport] | None = None
 
     async def place(self, replica: ManagedReplica) -> None:
         """Give a replica the GPUs that it needs. Raises NoRoom, StartRefused, WeightsUnreadable."""
@@ -51,14 +69,20 @@ class Placement:
         if needs.memory_bytes > (all_bytes := total_bytes()):
             wanted, there = needs.memory_bytes / GIB, all_bytes / GIB
             raise StartRefused(f"needs {wanted:.1f} GiB of memory, and this host has {there:.1f}")
-        async with self._turn:
-            self._require_port()
-            if needs.gpu_count:
-                earlier = await asyncio.to_thread(self._look)
-                await asyncio.sleep(self._look_seconds)
-                report = await asyncio.to_thread(self._look)
-                replica.devices = choose_gpus(needs, report, earlier.free, self._holders())
+        require_memory(needs.memory_bytes)
+        self._require_port(self._count())
+        if not needs.gpu_count:
             replica.is_placed = True
+            return
+        async with self._turn:
+            earlier = await self._read()
+            # A second look would find no more than the first.
+            choose_gpus(needs, earlier, earlier.free, self._holders())
+            await asyncio.sleep(self._look_seconds)
+            report = await self._read()
+            devices = choose_gpus(needs, report, earlier.free, self._holders())
+            self._require_port(self._count())  # others may have been placed meanwhile
+            replica.devices, replica.is_placed = devices, True
 
     async def plans(
         self, deployments: Iterable[DeploymentRecord], load_seconds: Mapping[str, float]
@@ -68,10 +92,11 @@ class Placement:
         own = [each for each in deployments if each.engine != "external"]
         needs = await asyncio.to_thread(lambda: [self._needs_or_problem(each) for each in own])
         has_gpus = any(isinstance(each, ReplicaNeeds) and each.gpu_count for each in needs)
-        report = await asyncio.to_thread(self._look) if has_gpus else GpuReport()
+        report = await self._read() if has_gpus else GpuReport()
         ready = Counter(
             each.deployment.deployment_id for each in self._replicas() if each.state == "ready"
         )
+        room = _HostRoom(self._holders(), self._count(), available_bytes())
         plans = []
         for deployment, found in zip(own, needs, strict=True):
             id_ = deployment.deployment_id
@@ -79,18 +104,34 @@ class Placement:
             if isinstance(found, str):
                 plans.append(DeploymentPlan(id_, "", "rolling", room=found, load_seconds=seconds))
                 continue
-            room = self._missing(found, report)
+            missing = self._missing(found, report, room)
             plan = plan_rollout(
-                deployment, has_room=not room, ready_count=ready[id_], load_seconds=seconds
+                deployment, has_room=not missing, ready_count=ready[id_], load_seconds=seconds
             )
-            plans.append(DeploymentPlan(id_, str(found), *plan, room, found.estimate, seconds))
+            plans.append(DeploymentPlan(id_, str(found), *plan, missing, found.estimate, seconds))
         return DeploymentPlans(tuple(plans))
+
+    async def _read(self) -> GpuReport:
+        """Look at the GPUs; at once without an answer while NVML owes an earlier one."""
+        if self._unanswered is not None and not self._unanswered.done():
+            return SILENT
+        looking = asyncio.get_running_loop().run_in_executor(self._thread, self._look)
+        # What runs in a thread cannot be cancelled: it goes on, and says by its end that NVML is
+        # back.
+        await asyncio.wait((looking,), timeout=self._answer_seconds)
+        if looking.done():
+            return looking.result()
+        self._unanswered = looking
+        return SILENT
 
     def _needs(self, deployment: DeploymentRecord) -> ReplicaNeeds:
         try:
             return self._engines[deployment.engine].needs(deployment)
         except ValueError as error:
             raise StartRefused(str(error)) from error
+        except ArithmeticError as error:
+            words = f"its arguments do not tell what it needs: {error}; correct them"
+            raise StartRefused(words) from error
 
     def _needs_or_problem(self, deployment: DeploymentRecord) -> ReplicaNeeds | str:
         try:
@@ -98,20 +139,23 @@ class Placement:
         except (StartRefused, WeightsUnreadable) as error:
             return str(error)
 
-    def _missing(self, needs: ReplicaNeeds, report: GpuReport) -> str:
+    def _missing(self, needs: ReplicaNeeds, report: GpuReport, room: _HostRoom) -> str:
         """Return what one more replica lacks now, empty if nothing."""
         try:
             if needs.gpu_count:
-                choose_gpus(needs, report, report.free, self._holders())
-            require_memory(needs.memory_bytes)
-            self._require_port()
+                choose_gpus(needs, report, report.free, room.holders)
+            require_memory(needs.memory_bytes, room.available_bytes)
+            self._require_port(room.replica_count)
         except (LaunchError, StartRefused) as error:
             return str(error)
         return ""
 
-    def _require_port(self) -> None:
-        """Raise NoRoom unless one more replica may run here: there is a port for each."""
-        count = sum(each.is_placed and not each.is_gone for each in self._replicas())
+    def _count(self) -> int:
+        """Return how many replicas have a port."""
+        return sum(each.is_placed and not each.is_gone for each in self._replicas())
+
+    def _require_port(self, count: int) -> None:
+        """Raise NoRoom unless one more replica than so many may run here: each has a port."""
         if count >= self._count_max:
             raise NoRoom(f"no room: {count} of {self._count_max} replicas run on this host")
 

@@ -296,8 +296,12 @@ class FleetReconciler:
                 replica.drain()
         outdated = [r for r in staying if r not in current]
         self._retire(outdated, current, wanted)
-        seconds = self.scale_to_zero.load_seconds.get(deployment.deployment_id)
-        make_room(deployment, own, outdated, seconds)
+        id_ = deployment.deployment_id
+        ends = [
+            r.ended_at or 0.0 for r in self.replicas.values() if r.deployment.deployment_id == id_
+        ]
+        seconds = self.scale_to_zero.load_seconds.get(id_)
+        make_room(deployment, own, outdated, seconds, max(ends, default=0.0))
 
     def _retire(
         self, outdated: list[ManagedReplica], current: list[ManagedReplica], wanted: Counter[str]

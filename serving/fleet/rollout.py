@@ -1,6 +1,7 @@
 """Which replicas are out of date, and how they are replaced: beside each other where there is room,
 one after the other where there is not, and not at all where requests would fail meanwhile."""
 
+import time
 from collections.abc import Container
 from typing import NamedTuple
 
@@ -87,20 +88,29 @@ def make_room(
     own: list[ManagedReplica],
     outdated: list[ManagedReplica],
     load_seconds: float | None,
+    last_end: float,
 ) -> None:
     """Drain one outdated replica where a successor waits for its room and requests can do without
     it; a successor that goes on waiting says why. One at a time: nothing is drained while another
-    leaves or is on its way."""
+    leaves or is on its way, nor for `room_seconds` after the `last_end` of one, a monotonic time.
+    """
     waiting = [replica for replica in own if replica.no_room and not replica.is_leaving]
     going = [replica for replica in outdated if replica.state == "ready"]
     is_moving = any(r.is_leaving or (r.state != "ready" and not r.no_room) for r in own)
     if not waiting or not going or is_moving:
         return
+    if time.monotonic() < last_end + waiting[0].services.timings.room_seconds:
+        return
+    leaver = max(going, key=lambda replica: (replica.started_at, replica.replica_id))
     ready_count = sum(replica.state == "ready" for replica in own)
     plan = plan_rollout(
         deployment, has_room=False, ready_count=ready_count, load_seconds=load_seconds
     )
+    reason = plan.reason if plan.rollout == "refused" else ""
+    is_idle = leaver.health is not None and leaver.health.is_idle
+    if plan.rollout == "recreate" and not is_idle:
+        reason = "waits for a moment without requests"
     for replica in waiting:
-        replica.rollout_reason = plan.reason if plan.rollout == "refused" else ""
-    if plan.rollout != "refused":
-        max(going, key=lambda replica: (replica.started_at, replica.replica_id)).drain()
+        replica.rollout_reason = reason
+    if not reason:
+        leaver.drain()

@@ -87,6 +87,25 @@ async def slow() -> AsyncIterator[CommandChecks]:
     await checks.close()
 
 
+async def test_the_time_for_a_verdict_includes_the_wait_for_the_turn(slow: CommandChecks) -> None:
+    async with slow._turn:
+        verdict = await asyncio.wait_for(slow._judge(launch(CHAT)), 20)
+        assert verdict.unjudged.startswith("no verdict within")
+        assert slow._end is None, "the process is another's, who has the turn"
+
+
+async def test_beside_gpus_the_process_stays_for_those_who_wait_and_no_longer() -> None:
+    checks = CommandChecks(keeps=False, module=("tests.fixtures.offload_worker",), seconds_max=60.0)
+    async with checks._turn:
+        judged = [asyncio.create_task(checks._judge(launch(CHAT))) for _ in range(3)]
+        await asyncio.sleep(0)
+        judged[1].cancel()
+    first, _, last = await asyncio.gather(*judged, return_exceptions=True)
+    assert first == last, "answers name their process"
+    assert checks._process is None
+    await checks.close()
+
+
 async def test_an_engine_starts_where_nobody_can_judge_its_command(
     slow: CommandChecks, caplog: pytest.LogCaptureFixture
 ) -> None:

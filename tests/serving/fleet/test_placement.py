@@ -1,6 +1,7 @@
 """GPUs for replicas: none is given twice and none is lost, whenever the fleet dies."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from serving.contract.records import DeploymentRecord
 from serving.contract.replica_token import ReplicaTokens
 from serving.contract.resources import ReplicaResources
 from serving.engine.adapter import GIB, ReplicaNeeds
 from serving.engine.simulated.adapter import SimulatedAdapter
+from serving.engine.vllm import VllmAdapter
 from serving.fleet.config import FleetTimings
 from serving.fleet.devices import Gpu, GpuReport, read_gpus
 from serving.fleet.engine_process import LogFile
@@ -27,10 +30,12 @@ from serving.fleet.launcher import (
     StartupLimiter,
 )
 from serving.fleet.lifecycle import ReplicaLifecycle
+from serving.fleet.local_launcher import total_bytes
 from serving.fleet.placement import Placement, choose_gpus
 from serving.fleet.replica import FleetServices, ManagedReplica, StoredReplica
 from tests.fixtures import catalog
 from tests.fixtures.nvml_replay import looks
+from tests.fixtures.waiting import eventually
 
 GPU_COUNT = 4
 DEPLOYMENT = catalog.deployment()
@@ -303,3 +308,95 @@ async def test_a_start_comes_after_its_gpus_are_on_disk() -> None:
     assert started[0].spec.environment["CUDA_VISIBLE_DEVICES"] == "0,1"
     life.cancel()
     await asyncio.gather(life, return_exceptions=True)
+
+
+def of_no_gpu(replica_id: str) -> ManagedReplica:
+    replica = replica_of(replica_id, 1, services_of(None))
+    replica.deployment = DEPLOYMENT
+    return replica
+
+
+async def test_nvml_that_hangs_holds_up_nobody_else_and_is_asked_again_once_it_answers() -> None:
+    answers, questions = threading.Event(), []
+
+    def look() -> GpuReport:
+        questions.append(1)
+        answers.wait(60)
+        return read_gpus(looks("two_free")[0], environ={})
+
+    placement = Placement(
+        lambda: [], {"simulated": SimulatedAdapter()},
+        look=look, look_seconds=0, answer_seconds=0.5,
+    )  # fmt: skip
+    gpus, plain = replica_of("r1", 2, services_of(None)), of_no_gpu("r2")
+    try:
+        first = asyncio.create_task(placement.place(gpus))
+        await eventually(lambda: _true(bool(questions)))
+        await placement.place(plain)
+        assert plain.is_placed
+        assert not first.done()
+        with pytest.raises(NoRoom, match="NVML does not answer"):
+            await first
+        with pytest.raises(NoRoom, match="NVML does not answer"):
+            await placement.place(gpus)
+        assert len(questions) == 1
+    finally:
+        answers.set()
+
+    async def is_placed() -> bool:
+        try:
+            await placement.place(gpus)
+        except NoRoom:
+            return False
+        return True
+
+    await eventually(is_placed)
+    assert gpus.devices == (0, 1)
+
+
+async def _true(value: bool) -> bool:
+    return value
+
+
+async def test_who_finds_no_gpu_at_the_first_look_holds_up_no_others() -> None:
+    [report] = one_look("busy")
+    placement = Placement(
+        lambda: [], {"simulated": SimulatedAdapter()}, look=lambda: report, look_seconds=600
+    )
+    with pytest.raises(NoRoom, match="1 free"):
+        await asyncio.wait_for(placement.place(replica_of("r1", 2, services_of(None))), 60)
+
+
+async def test_memory_is_waited_for_before_weights_are_read() -> None:
+    class Large(SimulatedAdapter):
+        def needs(self, deployment: DeploymentRecord) -> ReplicaNeeds:
+            return ReplicaNeeds(total_bytes())
+
+    replica = of_no_gpu("r1")
+    placement = Placement(lambda: [replica], {"simulated": Large()})
+    with pytest.raises(NoRoom, match="GiB is available"):
+        await placement.place(replica)
+    assert not replica.is_placed
+
+
+async def test_a_deployment_that_cannot_be_planned_keeps_no_other_from_its_plan() -> None:
+    """And however many there are, the host is looked at as often."""
+    calls: list[int] = []
+
+    def replicas() -> list[ManagedReplica]:
+        calls.append(1)
+        return []
+
+    engines = {"simulated": SimulatedAdapter(), "vllm": VllmAdapter("cuda")}
+    placement = Placement(replicas, engines, look=lambda: next(one_look("two_free")))
+    nothing = ("--gpu-memory-utilization", "0")
+    weights = str(Path(__file__).parents[3] / "infra" / "demo_model" / "weights" / "bf16")
+    bad = msgspec.structs.replace(
+        DEPLOYMENT, deployment_id="bad", engine="vllm", weights=weights, engine_arguments=nothing
+    )
+    one = await placement.plans([DEPLOYMENT], {})
+    count = len(calls)
+    many = await placement.plans([bad, DEPLOYMENT, DEPLOYMENT, DEPLOYMENT], {})
+    assert "division by zero; correct them" in many.plans[0].room
+    assert many.plans[1:] == one.plans * 3
+    assert len(calls) == 2 * count

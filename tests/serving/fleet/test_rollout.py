@@ -1,6 +1,7 @@
 """No room, and how replicas are replaced: beside each other, one after the other, or not at all."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,19 @@ import pytest
 from serving.contract.codec import decode
 from serving.contract.deployment_plan import DeploymentPlan, DeploymentPlans
 from serving.contract.records import DeploymentRecord, DeploymentTimeouts
-from serving.contract.replica import ReplicaRecord
+from serving.contract.replica import ReplicaRecord, State
 from serving.contract.resources import ReplicaResources
-from serving.fleet.rollout import has_resources, plan_rollout
+from serving.engine.probe import EngineHealth
+from serving.fleet.config import FleetTimings
+from serving.fleet.replica import ManagedReplica
+from serving.fleet.rollout import has_resources, make_room, plan_rollout
 from tests.fixtures.fleet_process import CONTROL_CREDENTIAL, FleetProcess, running_fleet
 from tests.fixtures.waiting import eventually
+from tests.serving.fleet.test_placement import replica_of, services_of
 from tests.serving.fleet.test_reconciler import DEPLOYMENT, PATIENT, changed, failed
 
 WAITS = DeploymentTimeouts(queue_seconds=60.0, wake_seconds=60.0)
+TIMINGS = FleetTimings()
 ONE_PORT = {"PENSTOCK_REPLICA_COUNT_MAX": "1"}
 
 
@@ -42,6 +48,42 @@ def test_a_recreation_is_refused_unless_requests_may_wait_for_it(
     plan = plan_rollout(deployment, has_room=has_room, ready_count=ready, load_seconds=load)
     assert plan.rollout == rollout
     assert (plan.reason == "") == (has_room or ready == 0)
+
+
+def standing(state: State, no_room: str = "") -> ManagedReplica:
+    """A replica of the fleet at its default timings."""
+    replica = replica_of(f"{state}-{time.monotonic_ns()}", 1, services_of(None, timings=TIMINGS))
+    replica.state, replica.no_room = state, no_room
+    return replica
+
+
+def health(running: int) -> EngineHealth:
+    return EngineHealth(running, 0, 0, 0, 0.0)
+
+
+def test_room_is_made_once_what_waits_could_take_the_room_of_the_one_before() -> None:
+    old, new = [standing("ready"), standing("ready")], standing("pending", "no room")
+
+    def leavers(seconds_since_end: float) -> int:
+        since = time.monotonic() - seconds_since_end
+        make_room(DEPLOYMENT, [*old, new], old, None, since)
+        return sum(replica.is_leaving for replica in old)
+
+    assert leavers(TIMINGS.room_seconds - 5) == 0
+    assert [leavers(TIMINGS.room_seconds) for _ in range(2)] == [1, 1]
+
+
+def test_a_recreation_begins_in_a_moment_without_requests() -> None:
+    deployment = changed(timeouts=WAITS)
+    old, new = standing("ready"), standing("pending", "no room")
+    for seen in (None, health(running=1)):
+        old.health = seen
+        make_room(deployment, [old, new], [old], 10.0, 0.0)
+        assert not old.is_leaving
+        assert new.rollout_reason == "waits for a moment without requests"
+    old.health = health(running=0)
+    make_room(deployment, [old, new], [old], 10.0, 0.0)
+    assert (old.is_leaving, new.rollout_reason) == (True, "")
 
 
 async def plans(process: FleetProcess) -> dict[str, DeploymentPlan]:
@@ -119,6 +161,24 @@ async def test_without_room_a_replica_is_recreated_only_where_requests_can_wait(
         [second] = await process.ready()
         assert second.replica_id == waiting.replica_id
         assert (await plans(process))["dep_1"].rollout == "recreate"
+
+
+@pytest.mark.integration
+async def test_without_room_one_replica_at_a_time_is_replaced(tmp_path: Path) -> None:
+    ports = {"PENSTOCK_REPLICA_COUNT_MAX": "3", "PENSTOCK_FLEET_ROOM_SECONDS": "20"}
+    async with running_fleet(tmp_path / "fleet", **PATIENT, **ports) as (control, process):
+        control.deploy(changed(replicas_min=3))
+        await process.ready(3)
+        control.deploy(changed(replicas_min=3, slots=8))
+        ready_counts = set()
+
+        async def is_next_ready() -> bool:
+            ready = [one.slots for one in await process.replicas() if one.state == "ready"]
+            ready_counts.add(len(ready))
+            return 8 in ready
+
+        await eventually(is_next_ready)
+        assert min(ready_counts) == 2
 
 
 @pytest.mark.integration
