@@ -1,8 +1,11 @@
 """Questions about closing months: who is still to be invoiced, and how far each close came."""
 
+from datetime import timedelta
+
 from django.db import connection
 from django.db.models import QuerySet
 
+from billing.following.span import sealed_through
 from billing.invoicing.models import Close, CloseFailure
 from billing.invoicing.periods import Period
 from serving.contract.money import CENT_NANOS
@@ -27,16 +30,25 @@ ORDER BY organization_id
 """
 UNINVOICED = """
 /* Organizations with charges in a month of the books and no invoice of it. */
-SELECT DISTINCT organization_id FROM following_hour_rollup AS rollup
-WHERE accounted_on BETWEEN %s AND %s
-    AND input_nanos + cached_input_nanos + output_nanos > 0
-    AND (%s::text IS NULL OR organization_id = %s)
-    AND NOT EXISTS (
-        SELECT FROM invoicing_invoice AS invoice
-        WHERE invoice.organization_id = rollup.organization_id AND invoice.starts_on = %s
-    )
-ORDER BY organization_id
+SELECT organization_id FROM (
+    SELECT organization_id FROM following_seal WHERE day_id BETWEEN %(first)s AND %(last)s
+        AND input_nanos + cached_input_nanos + output_nanos > 0 {of_one}
+    {unsealed}
+) AS charged
+WHERE NOT EXISTS (
+    SELECT FROM invoicing_invoice AS invoice
+    WHERE invoice.organization_id = charged.organization_id AND invoice.starts_on = %(first)s
+)
+GROUP BY organization_id ORDER BY organization_id
 """
+UNSEALED = """
+    UNION ALL
+    SELECT organization_id FROM following_hour_rollup
+    WHERE accounted_on BETWEEN %(unsealed_from)s AND %(last)s
+        AND input_nanos + cached_input_nanos + output_nanos > 0 {of_one}
+"""
+"""Days that are not sealed yet: a month is closed once its usage is followed, which is before."""
+OF_ONE = "AND organization_id = %(organization_id)s"
 
 
 def organizations_behind() -> list[str]:
@@ -47,12 +59,23 @@ def organizations_behind() -> list[str]:
 
 
 def uninvoiced(period: Period, organization_id: str | None = None) -> list[str]:
-    """Return the organizations that were charged for a month and have no invoice of it yet."""
+    """Return the organizations that were charged for a month and have no invoice of it yet.
+
+    Sealed days are read from their seals, one row per organization and day; of a month that is
+    sealed, no rollup is read.
+    """
+    before = period.starts_on - timedelta(days=1)
+    unsealed_from = max(sealed_through() or before, before) + timedelta(days=1)
+    of_one = OF_ONE if organization_id else ""
+    unsealed = UNSEALED.format(of_one=of_one) if unsealed_from <= period.last_day else ""
+    values = {
+        "first": period.starts_on,
+        "last": period.last_day,
+        "unsealed_from": unsealed_from,
+        "organization_id": organization_id,
+    }
     with connection.cursor() as cursor:
-        cursor.execute(
-            UNINVOICED,
-            [period.starts_on, period.last_day, organization_id, organization_id, period.starts_on],
-        )
+        cursor.execute(UNINVOICED.format(of_one=of_one, unsealed=unsealed), values)
         return [row[0] for row in cursor.fetchall()]
 
 

@@ -9,6 +9,7 @@ from django.db import connection
 
 from billing.following.closing import close_days
 from billing.following.follow import follow_all
+from billing.invoicing.closes import uninvoiced
 from billing.invoicing.integrity import CHECKS
 from billing.invoicing.models import Invoice, InvoiceLine
 from billing.invoicing.periods import Period
@@ -33,10 +34,11 @@ ROLLUPS = """
 /* Hours of usage: which key used which variant when, and how much, is drawn by hashing. */
 INSERT INTO following_hour_rollup (organization_id, bucket_at, caller_id, supply_id, accounted_on,
     request_count, completed_count, client_cancelled_count, engine_failed_count, timed_out_count,
-    gateway_lost_count, refused_by_engine_count, input_tokens, cached_input_tokens, output_tokens,
-    reasoning_tokens, input_nanos, cached_input_nanos, output_nanos, waived_nanos, ttft_counts)
+    gateway_lost_count, refused_by_engine_count, hedged_count, input_tokens, cached_input_tokens,
+    output_tokens, reasoning_tokens, input_nanos, cached_input_nanos, output_nanos, waived_nanos,
+    ttft_counts)
 SELECT caller.organization_id, hour, caller.id, supply, hour::date, %(each)s + failed, %(each)s, 0,
-    failed, 0, 0, 0, %(each)s * tokens, %(each)s * (tokens / 3), %(each)s * output, 0,
+    failed, 0, 0, 0, 0, %(each)s * tokens, %(each)s * (tokens / 3), %(each)s * output, 0,
     %(each)s * (tokens - tokens / 3) * 150, %(each)s * (tokens / 3) * 75, %(each)s * output * 600,
     failed * 1000, array_fill(0, ARRAY[%(buckets)s])
 FROM (
@@ -50,6 +52,21 @@ FROM (
             generate_series(%(first)s::timestamptz, %(last)s, interval '1 hour') AS hour
     ) AS drawn WHERE luck / 31 %% %(share)s = 0
 ) AS caller
+"""
+SEALED_DAYS = """
+INSERT INTO metering_day (day, closed_at, closed_xid, sealed_at, archive_path)
+SELECT DISTINCT accounted_on, accounted_on + interval '25 hours', '3'::xid8,
+    accounted_on + interval '25 hours', ''
+FROM following_hour_rollup
+"""
+SEALS = """
+INSERT INTO following_seal (day_id, organization_id, event_count, input_tokens,
+    cached_input_tokens, output_tokens, input_nanos, cached_input_nanos, output_nanos,
+    waived_nanos, rows_digest, digest)
+SELECT accounted_on, organization_id, sum(request_count), sum(input_tokens),
+    sum(cached_input_tokens), sum(output_tokens), sum(input_nanos), sum(cached_input_nanos),
+    sum(output_nanos), sum(waived_nanos), '', ''
+FROM following_hour_rollup GROUP BY accounted_on, organization_id
 """
 ACCOUNTS = """
 INSERT INTO ledger_account (organization_id, kind, owner_id, balance_nanos)
@@ -81,7 +98,7 @@ WHERE credit_budget.kind = 'balance' AND account.kind = 'revenue'
 
 
 def write_month(superuser_url: str, organizations: int, events: int, starts_on: date) -> int:
-    """Write a month that is over, closed and followed; return how many hour rollups it has."""
+    """Write a month that is over, followed and sealed; return how many hour rollups it has."""
     period = Period(starts_on)
     make_world(organizations, KEYS_EACH, period.starts_at)
     for number in range(1, VARIANTS):
@@ -101,7 +118,8 @@ def write_month(superuser_url: str, organizations: int, events: int, starts_on: 
             "first": period.starts_at, "last": period.ends_at - timedelta(hours=1),
         }  # fmt: skip
         root.execute(ROLLUPS, values)
-        for statement in (ACCOUNTS, TRANSACTIONS, ENTRIES, CHARGED, "VACUUM ANALYZE"):
+        made = (SEALED_DAYS, SEALS, ACCOUNTS, TRANSACTIONS, ENTRIES, CHARGED)
+        for statement in (*made, "VACUUM ANALYZE"):
             root.execute(statement)
         [(count,)] = root.execute("SELECT count(*) FROM following_hour_rollup").fetchall()
     now = midnight(period.ends_on) + timedelta(hours=2)
@@ -109,6 +127,13 @@ def write_month(superuser_url: str, organizations: int, events: int, starts_on: 
     while not follow_all(now=now):
         pass
     return int(count)
+
+
+def timed_due(starts_on: date) -> tuple[float, int]:
+    """Decide who is to be invoiced; return the seconds, and how many they are."""
+    began = time.perf_counter()
+    due = uninvoiced(Period(starts_on))
+    return time.perf_counter() - began, len(due)
 
 
 def timed_close(starts_on: date) -> tuple[float, int, int, list[str]]:
