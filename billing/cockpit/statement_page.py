@@ -12,6 +12,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from billing.cockpit.causes import known
+from billing.cockpit.downloads import CONTENT_TYPES, file_pages
 from billing.cockpit.statement import (
     LAST,
     WALKED_MAX,
@@ -22,7 +23,7 @@ from billing.cockpit.statement import (
     every_line,
     page,
 )
-from billing.cockpit.statement_files import csv_pages, jsonl_pages
+from billing.cockpit.statement_files import COLUMNS, records
 from billing.cockpit.statement_query import ACCOUNTS, USED, StatementQuery, parse_query, token
 from billing.credit.selectors import unposted_nanos
 from billing.economics.pages.margin_rows import Money
@@ -36,10 +37,6 @@ from control.organizations.selectors import organizations
 ROWS_MAX = 50
 FOUND_MAX = 50
 """Organizations that a search shows."""
-FILES = {
-    "csv": (csv_pages, "text/csv; charset=utf-8"),
-    "jsonl": (jsonl_pages, "application/jsonl"),
-}
 
 
 class StatementPage(OperatorPage):
@@ -57,7 +54,7 @@ class StatementPage(OperatorPage):
         """Show the page, or send the statement as a file."""
         query = parse_query(request.GET.dict())
         form = request.GET.get("format", "")
-        if form in FILES and query.organization:
+        if form in CONTENT_TYPES and query.organization:
             return _file(request, query, form)
         return super().get(request, *args, **kwargs)
 
@@ -151,12 +148,11 @@ def _found(search: str) -> QuerySet[Organization]:
 
 
 def _file(request: HttpRequest, query: StatementQuery, form: str) -> HttpResponseBase:
-    pages_of, content_type = FILES[form]
     name = f"statement-{query.account}-{query.organization}.{form}"
     safe = "".join(each for each in name if each.isascii() and (each.isalnum() or each in "-_."))
-    return stream_export(
-        request, pages_of(_lines(query), query), content_type=content_type, name=safe
-    )
+    pages = (records(lines, query) for lines in _lines(query))
+    chunks = file_pages(form, COLUMNS, pages)
+    return stream_export(request, chunks, content_type=CONTENT_TYPES[form], name=safe)
 
 
 def _lines(query: StatementQuery) -> Iterator[list[StatementLine]]:

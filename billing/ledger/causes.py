@@ -24,28 +24,49 @@ if TYPE_CHECKING:
 class AccountKind(models.TextChoices):
     """Where money sits. Each customer account exists per organization, credit per grant."""
 
-    CASH = "cash", _("Cash (asset)")
-    ACCOUNTS_RECEIVABLE = "accounts_receivable", _("Accounts receivable (asset)")
-    CUSTOMER_BALANCE = "customer_balance", _("Customer balance (liability)")
-    PROMOTIONAL_CREDIT = "promotional_credit", _("Promotional credit (liability)")
-    TAX_PAYABLE = "tax_payable", _("Tax payable (liability)")
-    REVENUE = "revenue", _("Revenue (income)")
-    BREAKAGE = "breakage", _("Breakage of expired prepayments (income)")
-    ROUNDING = "rounding", _("Rounding of invoices (income)")
-    PROMOTION_EXPENSE = "promotion_expense", _("Promotion (expense)")
-    BAD_DEBT = "bad_debt", _("Debts written off (expense)")
+    CASH = "cash", _("Cash")
+    ACCOUNTS_RECEIVABLE = "accounts_receivable", _("Accounts receivable")
+    CUSTOMER_BALANCE = "customer_balance", _("Customer balance")
+    PROMOTIONAL_CREDIT = "promotional_credit", _("Promotional credit")
+    TAX_PAYABLE = "tax_payable", _("Tax payable")
+    REVENUE = "revenue", _("Revenue")
+    BREAKAGE = "breakage", _("Breakage of expired prepayments")
+    ROUNDING = "rounding", _("Rounding of invoices")
+    PROMOTION_EXPENSE = "promotion_expense", _("Promotion")
+    BAD_DEBT = "bad_debt", _("Debts written off")
 
 
+class AccountClass(models.TextChoices):
+    """What an account is in a balance sheet or an income statement."""
+
+    ASSET = "asset", _("Asset")
+    LIABILITY = "liability", _("Liability")
+    INCOME = "income", _("Income")
+    EXPENSE = "expense", _("Expense")
+
+
+CHART_OF_ACCOUNTS: Mapping[AccountKind, AccountClass] = {
+    AccountKind.CASH: AccountClass.ASSET,
+    AccountKind.ACCOUNTS_RECEIVABLE: AccountClass.ASSET,
+    AccountKind.CUSTOMER_BALANCE: AccountClass.LIABILITY,
+    AccountKind.PROMOTIONAL_CREDIT: AccountClass.LIABILITY,
+    AccountKind.TAX_PAYABLE: AccountClass.LIABILITY,
+    AccountKind.REVENUE: AccountClass.INCOME,
+    AccountKind.BREAKAGE: AccountClass.INCOME,
+    AccountKind.ROUNDING: AccountClass.INCOME,
+    AccountKind.PROMOTION_EXPENSE: AccountClass.EXPENSE,
+    AccountKind.BAD_DEBT: AccountClass.EXPENSE,
+}
+"""All accounts with their class, in the order of a trial balance."""
 CREDIT_KINDS = (AccountKind.CUSTOMER_BALANCE, AccountKind.PROMOTIONAL_CREDIT)
 """The accounts that usage draws from."""
 BALANCE_KINDS = (*CREDIT_KINDS, AccountKind.ACCOUNTS_RECEIVABLE)
 """The accounts that an organization's balance is made of: its credit less its debt."""
 
-DEBIT_KINDS = (
-    AccountKind.CASH,
-    AccountKind.ACCOUNTS_RECEIVABLE,
-    AccountKind.PROMOTION_EXPENSE,
-    AccountKind.BAD_DEBT,
+DEBIT_KINDS = tuple(
+    kind
+    for kind, of in CHART_OF_ACCOUNTS.items()
+    if of in (AccountClass.ASSET, AccountClass.EXPENSE)
 )
 """Assets and expenses: debits fill them, and credits fill the others."""
 

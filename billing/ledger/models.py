@@ -65,6 +65,8 @@ class Transaction(models.Model):
         db_table = "ledger_transaction"
         indexes = [
             models.Index(fields=["organization_id", "posted_at"], name="transaction_by_org"),
+            # The journal is read in this order, a page at a time.
+            models.Index(fields=["accounted_on", "posted_at"], name="transaction_by_day"),
             models.Index(
                 fields=["accounted_on"],
                 name="transaction_correcting",

@@ -42,6 +42,16 @@ PAGES = (
         "admin:cockpit_owed",
     ),
     (
+        {"title": _("Trial balance"), "icon": "account_balance"},
+        "ledger.view_account",
+        "admin:cockpit_trial_balance",
+    ),
+    (
+        {"title": _("Journal"), "icon": "receipt_long"},
+        "ledger.view_account",
+        "admin:cockpit_journal",
+    ),
+    (
         {"title": _("Ledger"), "icon": "menu_book"},
         "ledger.view_account",
         "admin:cockpit_statement",

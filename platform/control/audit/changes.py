@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 ANY, NEVER, NO_LIMIT, OFF = _("any"), _("never"), _("no limit"), _("off")
 LABELS: "dict[str, StrOrPromise]" = {
     "accelerator": _("GPUs"),
+    "account": _("Account"),
     "accuracy": _("Accuracy"),
     "address": _("Address"),
     "address_changed": _("Email changed"),

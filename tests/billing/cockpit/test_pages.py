@@ -38,7 +38,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 BASE = "/admin/ledger/account/"
 OWED, STATEMENT = f"{BASE}owed/", f"{BASE}statement/"
 REVENUE, DEFERRED = f"{BASE}revenue/", f"{BASE}deferred/"
-PAGES = [OWED, STATEMENT, REVENUE, DEFERRED]
+TRIAL_BALANCE, JOURNAL = f"{BASE}trial-balance/", f"{BASE}journal/"
+PAGES = [OWED, STATEMENT, REVENUE, DEFERRED, TRIAL_BALANCE, JOURNAL]
+FILES = [f"{page}?format=csv" for page in (OWED, DEFERRED, TRIAL_BALANCE, JOURNAL)]
 HOSTILE = "<script>alert('o')</script> =2+2 \u202e\u0007"
 
 
@@ -95,7 +97,7 @@ def pay(customer, cents: int, now: datetime, key: str = "one"):
     )
 
 
-@pytest.mark.parametrize("page", [*PAGES, f"{OWED}?format=csv", f"{DEFERRED}?format=csv"])
+@pytest.mark.parametrize("page", [*PAGES, *FILES])
 def test_members_see_nothing_and_every_operator_may_look(page):
     assert Client().get(page).status_code == 302
     assert log_in(User.objects.create_user("member@acme.test")).get(page).status_code == 302

@@ -3,15 +3,15 @@
 from collections import Counter
 from pathlib import Path
 
-from billing.ledger.causes import RULES, AccountKind, PostingRule
+from billing.ledger.causes import CHART_OF_ACCOUNTS, RULES, AccountKind, PostingRule
 
 PAGE = Path(__file__).parents[3] / "docs" / "billing" / "overview.md"
 HEAD = "| cause | what happens | debit | credit | funds |"
 
 
 def account(kind: AccountKind) -> str:
-    """Return what accountants call an account: its label without its type."""
-    return str(kind.label).partition(" (")[0].lower()
+    """Return what accountants call an account, as it stands in a sentence."""
+    return str(kind.label).lower()
 
 
 def funds(rule: PostingRule) -> str:
@@ -40,6 +40,13 @@ def test_every_rule_is_a_row_and_every_row_a_rule() -> None:
     )
 
 
-def test_every_account_is_explained() -> None:
-    text = PAGE.read_text().partition("| account | kind |")[2].partition("\n\n")[0]
-    assert [account(kind) for kind in AccountKind if account(kind) not in text] == []
+def test_every_account_is_explained_with_its_class() -> None:
+    lines = (
+        PAGE.read_text().partition("| account | class |")[2].partition("\n\n")[0].splitlines()[2:]
+    )
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    documented = {name: of for names, of, _ in rows for name in names.split(", ")}
+    assert documented == {
+        account(kind): str(of.label).lower() for kind, of in CHART_OF_ACCOUNTS.items()
+    }
+    assert CHART_OF_ACCOUNTS.keys() == set(AccountKind)
