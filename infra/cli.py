@@ -211,7 +211,15 @@ def check(context: typer.Context) -> None:
     """Check the control plane's configuration.
 
     --deploy says what is unfit for production, and exits with 1 if something is; --json prints it
-    as JSON. Needs penstock[control]."""
+    as JSON. Needs penstock[control]. With the environment of a fleet that uses Ray, --deploy checks
+    its cluster's settings instead."""
+    if "--deploy" in context.args and os.environ.get("PENSTOCK_FLEET_LAUNCHER") == "ray":
+        from infra.ray_check import cluster_problems
+
+        problems = cluster_problems(os.environ)
+        for problem in problems or ["The Ray cluster has all settings."]:
+            typer.echo(problem)
+        raise typer.Exit(EXIT_FAILED if problems else 0)
     run_management_command(["check", *context.args])
 
 

@@ -30,6 +30,7 @@ from serving.fleet.engine_counters import CounterReporter
 from serving.fleet.grammar_service import GrammarService
 from serving.fleet.metrics import registry_of
 from serving.fleet.ownership import FleetOwnership
+from serving.fleet.ray_launcher import RayLauncher
 from serving.fleet.reconciler import FleetReconciler
 from serving.fleet.replica import ManagedReplica
 from serving.fleet.server import FleetServer
@@ -68,7 +69,8 @@ async def run(config: FleetConfig) -> None:
     # Long enough for the next look at a replica, and shorter than engines keep idle connections.
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS)
     async with aiohttp.ClientSession(connector=connector) as session:
-        fleet = FleetReconciler(config, engines, store, session)
+        launcher = RayLauncher(config) if config.launcher == "ray" else None
+        fleet = FleetReconciler(config, engines, store, session, launcher)
         internal_url = f"{config.control_url}/internal/v1"
         source = FeedSource(session, f"{internal_url}/feed", config.credential, kinds=KINDS)
         grammars = GrammarService(engines, judges_max=config.grammar_judges_max)
@@ -128,6 +130,7 @@ class FleetTasks:
             for each in (
                 *(self._stand_down_after(heartbeats), self._follow(), self._reconcile(left)),
                 *(self.fleet.sample_forever(), self.reporter.report_forever()),
+                self.fleet.launcher.work(self.fleet.replicas, self.fleet.may_end),
             ):
                 group.create_task(each)
 

@@ -18,6 +18,7 @@ from serving.contract.environment import (
     PORT_MAX,
     Environment,
     newest_first,
+    one_of,
     secret,
     switch,
     text,
@@ -100,6 +101,7 @@ class NodeConfig:
 
 
 NUMBER_MAX = 10_000
+LAUNCHERS = ("local", "ray")
 GRAMMAR_JUDGE_BYTES = 350 * 1024**2
 
 
@@ -119,6 +121,11 @@ class FleetConfig:
     replica_count_max: int
     fleet_id: str = DEFAULT_FLEET
     node: NodeConfig = NodeConfig()
+    launcher: str = "local"
+    """`local` starts replicas on this host, `ray` in the cluster of `ray_address`."""
+    ray_address: str = ""
+    ray_without_token: bool = False
+    """Whether a cluster is used that asks nobody for a token."""
     tokens: ReplicaTokens = field(default_factory=lambda: ReplicaTokens([token_hex()]))
     """What nodes want to be shown; without a root secret, for this life of the fleet alone."""
     keep_replicas: bool = True
@@ -143,6 +150,8 @@ class FleetConfig:
         require(self.kv_cache_gib >= 1, "PENSTOCK_KV_CACHE_GIB", self.kv_cache_gib, "at least 1")
         judges = self.grammar_judges_max
         require(judges >= 1, "PENSTOCK_FLEET_GRAMMAR_CHECKERS", judges, "at least 1")
+        has_address = self.launcher != "ray" or bool(self.ray_address)
+        require(has_address, "RAY_ADDRESS", self.ray_address, "set where the launcher is ray")
         known = self.log_format in ("console", "json")
         require(known, "PENSTOCK_LOG_FORMAT", self.log_format, "console or json")
 
@@ -159,6 +168,9 @@ def read_config(environ: Environment = os.environ) -> FleetConfig:
         fleet_id=text(environ, "PENSTOCK_FLEET_ID", DEFAULT_FLEET),
         tokens=ReplicaTokens(newest_first(environ, ROOT_VARIABLE, ROOT_BEFORE_VARIABLE)),
         node=_node(environ),
+        launcher=one_of(environ, "PENSTOCK_FLEET_LAUNCHER", LAUNCHERS),
+        ray_address=environ.get("RAY_ADDRESS", ""),
+        ray_without_token=switch(environ, "PENSTOCK_FLEET_RAY_WITHOUT_TOKEN"),
         replica_port_base=whole_number(environ, "PENSTOCK_REPLICA_PORT_BASE", 8900, PORT_MAX),
         replica_count_max=whole_number(environ, "PENSTOCK_REPLICA_COUNT_MAX", 8, NUMBER_MAX),
         keep_replicas=switch(environ, "PENSTOCK_FLEET_KEEP_REPLICAS", default=True),

@@ -4,14 +4,14 @@ many engines start at once, after a pause that doubles with each failure."""
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from serving.contract.node import NodeLaunch, RouteGrant
-from serving.engine.adapter import LaunchSpec
+from serving.engine.adapter import LaunchSpec, ReplicaNeeds
 from serving.engine.request import PATHS, TOKENIZE_PATH
 from serving.fleet.config import FleetConfig
 
@@ -49,13 +49,15 @@ class StartRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """One replica to start: its engine, where it logs, and the tokens that its node wants."""
+    """One replica to start: its engine, where it logs, the tokens that its node wants, and what it
+    takes of a host."""
 
     replica_id: str
     spec: LaunchSpec
     log: Path
     gateway_token: str
     fleet_token: str
+    needs: ReplicaNeeds = field(default_factory=ReplicaNeeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class LaunchObservation:
     """Whether anything of it is still there, also after it died."""
     url: str = ""
     cpu_seconds: float = 0.0
+    loss: str = ""
+    """Why it is dead, where that is more than that its processes ended."""
 
 
 class Launcher(Protocol):
@@ -88,6 +92,13 @@ class Launcher(Protocol):
 
     def end(self, handle: LaunchHandle, *, at_once: bool) -> None:
         """Ask a replica to finish and end, or kill it; repeat it until nothing is left."""
+
+    async def work(self, known: Collection[str], may_end: Callable[[], Awaitable[bool]]) -> None:
+        """Do what there is to do for as long as the fleet is ours. What runs of it and is not among
+        the `known` replicas is ended, once `may_end` has said that the fleet still is."""
+
+    async def close(self) -> None:
+        """Let go of everything; replicas live on."""
 
 
 def node_launch(

@@ -408,8 +408,11 @@ class ReplicaLifecycle:
         return 0.0 if seen is None else seen.cpu_seconds
 
     def _raise_if_gone(self) -> None:
-        if self._is_gone:
+        seen = self.replica.observe()
+        if seen is not None and not seen.is_alive:
             said = self.replica.log_file.last_error()
+            if seen.loss:
+                raise ReplicaFailed(seen.loss + (f": {said}" if said else ""))
             raise ReplicaFailed(f"the engine process ended: {said or 'no error in its log'}")
 
     def _probe(self, timeout_seconds: float | None = None) -> EngineProbe:

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -130,6 +130,12 @@ class LocalLauncher:
         else:
             group.terminate()
 
+    async def work(self, known: Collection[str], may_end: Callable[[], Awaitable[bool]]) -> None:
+        """Nothing: what was left on this host is ended when a fleet starts."""
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
     def _group(self, handle: LocalHandle) -> ProcessGroup:
         group = self._groups.get(handle.leader)
         if group is None:
@@ -149,7 +155,7 @@ class LocalLauncher:
 
 def _start_node(launch: NodeLaunch, environment: Mapping[str, str], log: Path) -> ProcessGroup:
     """Start a node in a session of its own. Raises OSError."""
-    with log.open("ab") as out, _in_memory(encode(launch)) as told:
+    with log.open("ab") as out, in_memory(encode(launch)) as told:
         return group_of(
             subprocess.Popen(
                 NODE,
@@ -215,7 +221,7 @@ def _reported_url(handle: LocalHandle) -> str:
         return ""
 
 
-def _in_memory(data: bytes) -> BinaryIO:
+def in_memory(data: bytes) -> BinaryIO:
     """Return a file that a child can read, and that is on no disk: the launch holds tokens."""
     file = os.fdopen(os.memfd_create("launch"), "w+b")
     file.write(data)

@@ -41,7 +41,7 @@ class _HostRoom(NamedTuple):
 
 class Placement:
     """`replicas` returns all replicas of the fleet, ended ones too; `count_max` may run at once;
-    `look` reads the GPUs, which may block."""
+    `look` reads the GPUs, which may block. Where replicas are not local, a cluster gives GPUs."""
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class Placement:
         look: Callable[[], GpuReport] = read_gpus,
         look_seconds: float = LOOK_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
+        is_local: bool = True,
     ) -> None:
         self._replicas = replicas
         self._engines = engines
@@ -59,13 +60,16 @@ class Placement:
         self._look = look
         self._look_seconds = look_seconds
         self._answer_seconds = answer_seconds
+        self._is_local = is_local
         self._turn = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, "nvml")
         self._unanswered: asyncio.Future[GpuReport] | None = None
 
     async def place(self, replica: ManagedReplica) -> None:
         """Give a replica the GPUs that it needs. Raises NoRoom, StartRefused, WeightsUnreadable."""
-        needs = await asyncio.to_thread(self._needs, replica.deployment)
+        needs = replica.needs = await asyncio.to_thread(self._needs, replica.deployment)
+        if not self._is_local:
+            return
         if needs.memory_bytes > (all_bytes := total_bytes()):
             wanted, there = needs.memory_bytes / GIB, all_bytes / GIB
             raise StartRefused(f"needs {wanted:.1f} GiB of memory, and this host has {there:.1f}")
@@ -141,6 +145,8 @@ class Placement:
 
     def _missing(self, needs: ReplicaNeeds, report: GpuReport, room: _HostRoom) -> str:
         """Return what one more replica lacks now, empty if nothing."""
+        if not self._is_local:
+            return ""
         try:
             if needs.gpu_count:
                 choose_gpus(needs, report, report.free, room.holders)

@@ -15,7 +15,6 @@ from serving.contract.deployment_plan import DeploymentPlans
 from serving.contract.fleet import feed_lineage
 from serving.contract.ids import new_id
 from serving.contract.records import DeploymentRecord
-from serving.contract.replica import ReplicaRecord
 from serving.contract.slot_shares import EngineLoad
 from serving.engine.adapter import EngineAdapter
 from serving.feed.changes import ChangeBatch
@@ -29,7 +28,7 @@ from serving.fleet.lifecycle import ReplicaLifecycle
 from serving.fleet.local_launcher import LocalLauncher
 from serving.fleet.placement import Placement
 from serving.fleet.replica import NO_LOAD, FleetServices, ManagedReplica, StoredReplica
-from serving.fleet.replica_feed import ReplicaFeed
+from serving.fleet.replica_feed import ReplicaFeed, is_same_news
 from serving.fleet.rollout import is_current, least_useful, make_room
 from serving.fleet.scale_to_zero import ScaleToZero
 from serving.fleet.state_store import FleetStore, StoredFleet
@@ -94,15 +93,18 @@ class FleetReconciler:
         self._deployments: dict[str, DeploymentRecord] = {}
         self._lifecycles: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
+        self.launcher = launcher or LocalLauncher(config)
         self.placement = Placement(
-            self.replicas.values, engines, count_max=config.replica_count_max
+            *(self.replicas.values, engines),
+            count_max=config.replica_count_max,
+            is_local=config.launcher == "local",
         )
         self._command_checks = CommandChecks(config.weights_roots)
         self._services = FleetServices(
             config.timings,
             StartupLimiter(loads_at_once()),
             session,
-            launcher or LocalLauncher(config),
+            self.launcher,
             config.tokens,
             self._changed,
             self._save,
@@ -269,8 +271,13 @@ class FleetReconciler:
             task.cancel()
         await asyncio.gather(*self._lifecycles.values(), return_exceptions=True)
         await self._command_checks.close()
+        await self.launcher.close()
         if may_end:
             self.sample()
+
+    async def may_end(self) -> bool:
+        """Tell whether this life may end what it does not know: no newer one owns the fleet."""
+        return self._may_act and (self.confirm is None or await self.confirm())
 
     @property
     def _may_act(self) -> bool:
@@ -491,9 +498,3 @@ class FleetReconciler:
         written = (self.store.put_replica(replica.stored), self._save())
         # Who stops waiting must not have what others count on written no more.
         return all(await asyncio.shield(asyncio.gather(*map(asyncio.wrap_future, written))))
-
-
-def is_same_news(record: ReplicaRecord, known: ReplicaRecord) -> bool:
-    """Tell whether only the seconds of loading or the probes' tokens differ."""
-    stages = {one.progress.partition(" (")[0] for one in (record, known)}
-    return record.state == known.state and len(stages) == 1

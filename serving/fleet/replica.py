@@ -19,7 +19,7 @@ from serving.contract.replica_token import ReplicaTokens
 from serving.contract.slot_shares import EngineLoad
 from serving.contract.text_guard import TextGuard
 from serving.contract.units import At
-from serving.engine.adapter import EngineAdapter, LaunchSpec
+from serving.engine.adapter import EngineAdapter, LaunchSpec, ReplicaNeeds
 from serving.engine.probe import EngineHealth, ProbeUsage
 from serving.fleet.config import FleetTimings
 from serving.fleet.engine_process import LogFile, ProcessIdentity
@@ -189,6 +189,7 @@ class ManagedReplica:
         """Whether it has a port and its GPUs until it is gone."""
         self.devices: tuple[int, ...] = ()
         """The indexes of its GPUs."""
+        self.needs = ReplicaNeeds()  # known once it was placed
         self.no_room = self.rollout_reason = ""
         """What it waits for before it can start, and why the replicas that it is to replace do not
         make room."""
@@ -329,7 +330,8 @@ class ManagedReplica:
     def launch_request(self, spec: LaunchSpec) -> LaunchRequest:
         """Return what a launcher is asked."""
         return LaunchRequest(
-            self.replica_id, spec, self.log_file.path, self.gateway_token, self.fleet_token
+            *(self.replica_id, spec, self.log_file.path),
+            *(self.gateway_token, self.fleet_token, self.needs),
         )
 
     def observe(self) -> LaunchObservation | None:

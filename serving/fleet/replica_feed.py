@@ -110,3 +110,9 @@ def _with_token(change: FeedChange, credential: str, tokens: Mapping[str, str]) 
     record = msgspec.json.decode(change.record, type=ReplicaRecord)
     record = msgspec.structs.replace(record, token=seal(credential, change.id, token))
     return msgspec.structs.replace(change, record=msgspec.Raw(msgspec.json.encode(record)))
+
+
+def is_same_news(record: ReplicaRecord, known: ReplicaRecord) -> bool:
+    """Tell whether only the seconds of loading or the probes' tokens differ."""
+    stages = {one.progress.partition(" (")[0] for one in (record, known)}
+    return record.state == known.state and len(stages) == 1

@@ -10,6 +10,7 @@ from tests.long.parts import PartFailed
 from tests.long.parts.artefacts import ARTEFACTS
 from tests.long.parts.bad_days import BAD_DAYS, CHANGES_PART
 from tests.long.parts.fuzz import FUZZ
+from tests.long.parts.hosts import HOSTS
 from tests.long.parts.install import INSTALL
 from tests.long.parts.postgres_15 import POSTGRES_15
 from tests.long.parts.redis_servers import REDIS_6, VALKEY
@@ -19,7 +20,7 @@ PARTS = {
     for part in (
         *(POSTGRES_15, REDIS_6, VALKEY),
         *(INSTALL, BAD_DAYS, CHANGES_PART),
-        *(FUZZ, ARTEFACTS),
+        *(HOSTS, FUZZ, ARTEFACTS),
     )
 }
 FOLDERS = ROOT / "test-results" / "parts"
