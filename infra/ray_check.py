@@ -1,4 +1,4 @@
-"""What `penstock check --deploy` says of a fleet's Ray cluster."""
+"""The remarks of `penstock check --deploy` on a fleet's Ray cluster."""
 
 import asyncio
 from collections.abc import Mapping

@@ -185,6 +185,7 @@ class ReplicaLifecycle:
     def _loading_permit(self) -> AbstractAsyncContextManager[None]:
         loading = self.services.loading
         if loading.is_full:
+            self.replica.no_room = ""
             self.replica.set_state("pending", "waits for another engine to load")
         return loading.permit()
 

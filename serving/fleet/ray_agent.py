@@ -79,7 +79,7 @@ class Reply(msgspec.Struct, frozen=True):
     cluster: ClusterReport | None = None
 
 
-class CallFailed(Exception):
+class AgentCallFailed(Exception):
     """A call came to nothing; the message says why, `kind` whether room is missing."""
 
     def __init__(self, problem: str, kind: str = FAILED) -> None:
@@ -123,7 +123,7 @@ class RayAgent:
         }
         done, _ = ray.wait([*asked], num_returns=len(asked), timeout=DESCRIBE_SECONDS)
         if not done:
-            raise CallFailed("no node ran a task")
+            raise AgentCallFailed("no node ran a task")
         found = tuple(
             NodeDescription(
                 address=asked[one]["NodeManagerAddress"],
@@ -155,7 +155,7 @@ class RayAgent:
                 .remote()
             )
             if problem := self._ray.get(actor.begin.remote(call.order), timeout=BEGIN_SECONDS):
-                raise CallFailed(problem)
+                raise AgentCallFailed(problem)
         except BaseException:
             self._remove(call.replica_id, group)
             raise
@@ -198,7 +198,7 @@ class RayAgent:
             if row["state"] == "CREATED":
                 return
             if is_without_room(row) or time.monotonic() >= deadline:
-                raise CallFailed(missing(row, self._ray.nodes()), NO_ROOM)
+                raise AgentCallFailed(missing(row, self._ray.nodes()), NO_ROOM)
             time.sleep(0.02)
 
     def _remove(self, replica_id: str, group: Any) -> None:
@@ -281,7 +281,7 @@ def answer(agent: RayAgent, call: Call) -> Reply:
     """Return the reply to a call, whatever Ray raises."""
     try:
         return agent.verbs[call.verb](call)
-    except CallFailed as failure:
+    except AgentCallFailed as failure:
         return Reply(call.number, str(failure), failure.kind)
     except Exception as error:  # Ray raises what it likes
         return Reply(call.number, f"{type(error).__name__}: {error}", FAILED)
