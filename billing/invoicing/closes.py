@@ -62,10 +62,11 @@ def uninvoiced(period: Period, organization_id: str | None = None) -> list[str]:
     """Return the organizations that were charged for a month and have no invoice of it yet.
 
     Sealed days are read from their seals, one row per organization and day; of a month that is
-    sealed, no rollup is read.
+    sealed, no rollup is read, but of one organization, whose hours are few.
     """
     before = period.starts_on - timedelta(days=1)
-    unsealed_from = max(sealed_through() or before, before) + timedelta(days=1)
+    sealed = None if organization_id else sealed_through()
+    unsealed_from = max(sealed or before, before) + timedelta(days=1)
     of_one = OF_ONE if organization_id else ""
     unsealed = UNSEALED.format(of_one=of_one) if unsealed_from <= period.last_day else ""
     values = {

@@ -28,7 +28,7 @@ from tests.fixtures.waiting import wait_until
 
 POD_ADDRESS = "10.244.1.7"
 CLOSED = "127.0.0.1:1"
-RAYS_OWN = {"RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"}
+RAYS_OWN = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN"}
 """Variables that Ray's client reads by itself."""
 READERS: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "control": ControlConfig.from_environment,
