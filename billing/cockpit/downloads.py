@@ -4,9 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from django.conf import settings
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.utils.translation import override
 
+from billing.ledger.causes import CHART_OF_ACCOUNTS
 from control.admin.base import operator
 from control.api.streaming import SignedAmount, csv_bytes, stream_export
 from control.audit import services as audit
@@ -29,6 +32,12 @@ def file_pages(form: str, columns: Sequence[str], pages: Iterable[Records]) -> I
             [SignedAmount(cell) if name.endswith("_usd") else cell for name, cell in each.items()]
             for each in page
         )
+
+
+def account_names() -> dict[str, tuple[str, str]]:
+    """Return the name and class of each account in a file: files are in English."""
+    with override(settings.LANGUAGE_CODE):
+        return {kind: (str(kind.label), str(of.label)) for kind, of in CHART_OF_ACCOUNTS.items()}
 
 
 def ledger_file(

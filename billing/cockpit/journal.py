@@ -5,14 +5,12 @@ from datetime import date
 from itertools import groupby
 from typing import Any
 
-from django.conf import settings
 from django.core.paginator import Paginator
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import override
 
-from billing.cockpit.downloads import CONTENT_TYPES, Records, ledger_file
+from billing.cockpit.downloads import CONTENT_TYPES, Records, account_names, ledger_file
 from billing.cockpit.general_ledger import (
     SEARCHED_TRANSACTIONS,
     DayMovements,
@@ -24,7 +22,7 @@ from billing.cockpit.general_ledger import (
 )
 from billing.cockpit.journal_query import DAY, ENTRY, JournalQuery, parse_query
 from billing.economics.pages.margin_rows import Money
-from billing.ledger.causes import CHART_OF_ACCOUNTS, AccountKind, Cause
+from billing.ledger.causes import AccountKind, Cause
 from billing.reading.exports import plain_dollars, utc_text
 from control.admin.base import OperatorPage, row_url
 
@@ -180,14 +178,14 @@ def _file(request: HttpRequest, query: JournalQuery, form: str) -> HttpResponseB
 
 
 def _day_records(query: JournalQuery) -> Iterator[Records]:
+    names = account_names()
     for first, last in windows(query.first, query.last):
-        yield [_day_record(row) for row in movements(first, last, query.account)]
+        rows = movements(first, last, query.account)
+        yield [_day_record(row, names[row.totals.kind]) for row in rows]
 
 
-def _day_record(row: DayMovements) -> dict[str, Any]:
+def _day_record(row: DayMovements, names: tuple[str, str]) -> dict[str, Any]:
     totals = row.totals
-    with override(settings.LANGUAGE_CODE):
-        names = str(totals.kind.label), str(CHART_OF_ACCOUNTS[totals.kind].label)
     values = (
         row.accounted_on.isoformat(),
         str(totals.kind),
@@ -202,13 +200,12 @@ def _day_record(row: DayMovements) -> dict[str, Any]:
 
 
 def _entry_records(query: JournalQuery) -> Iterator[Records]:
+    names = account_names()
     for entries in every_entry(query.first, query.last, query.account):
-        yield [_entry_record(entry) for entry in entries]
+        yield [_entry_record(entry, names[entry.account][0]) for entry in entries]
 
 
-def _entry_record(entry: JournalEntry) -> dict[str, Any]:
-    with override(settings.LANGUAGE_CODE):
-        name = str(AccountKind(entry.account).label)
+def _entry_record(entry: JournalEntry, name: str) -> dict[str, Any]:
     values = (
         entry.accounted_on.isoformat(),
         utc_text(entry.posted_at),

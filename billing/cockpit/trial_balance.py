@@ -5,15 +5,13 @@ from datetime import date
 from typing import Any
 from urllib.parse import urlencode
 
-from django.conf import settings
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import override
 
-from billing.cockpit.downloads import CONTENT_TYPES, Records, ledger_file
+from billing.cockpit.downloads import CONTENT_TYPES, Records, account_names, ledger_file
 from billing.cockpit.general_ledger import AccountTotals, trial_balance
 from billing.economics.pages.margin_rows import Money
 from billing.ledger.causes import CHART_OF_ACCOUNTS, AccountKind
@@ -104,12 +102,11 @@ def _row(one: AccountTotals, day: date) -> dict[str, Any]:
 
 
 def _records(day: date) -> Iterator[Records]:
-    yield [_record(one, day) for one in trial_balance(day)]
+    names = account_names()
+    yield [_record(one, day, names[one.kind]) for one in trial_balance(day)]
 
 
-def _record(one: AccountTotals, day: date) -> dict[str, Any]:
-    with override(settings.LANGUAGE_CODE):
-        names = str(one.kind.label), str(CHART_OF_ACCOUNTS[one.kind].label)
+def _record(one: AccountTotals, day: date, names: tuple[str, str]) -> dict[str, Any]:
     amounts: list[int | str] = []
     for nanos in (one.debits_nanos, one.credits_nanos, one.balance_nanos):
         amounts += [nanos, plain_dollars(nanos)]
