@@ -34,10 +34,11 @@ LIMITED = """
     WHERE NOT soft.is_hard AND starts_at = ANY(%(starts)s) AND ends_at > %(now)s
     UNION ALL
     SELECT organization_id, budget_id, starts_at, NULL, greatest(posted_nanos - funded_nanos, 0),
-        limit_nanos - funded_nanos
-    FROM credit_budget WHERE kind = 'balance' AND limit_nanos > funded_nanos
+        credit_limit_nanos
+    FROM credit_budget
+    WHERE kind = 'balance' AND credit_limit_nanos > 0 AND NOT is_credit_limit_suspended
 """
-"""Every limited budget as it stands: hard ones, soft ones, and credit lines."""
+"""Every limited budget as it stands: hard ones, soft ones, and credit limits."""
 BUDGETS_MAX = 500
 """Of how many budgets a look raises what there is, all rules of each together."""
 NEXT = """
@@ -74,12 +75,12 @@ WITH due AS (
 ) {RAISE}
 """  # noqa: S608 -- constants of this module
 REPAID = """
-/* End what was told of a credit line of which a tenth less is used by now. */
+/* End what was told of a credit limit of which a tenth less is used by now. */
 UPDATE alerts_alert AS raised SET ended_at = %(now)s FROM credit_budget AS budget
 WHERE raised.ended_at IS NULL AND raised.kind = 'spending_limit.reached' AND budget.kind = 'balance'
-    AND budget.budget_id = raised.budget_id AND (budget.limit_nanos IS NULL
-        OR (budget.posted_nanos - budget.funded_nanos)::numeric * 1000
-            < (budget.limit_nanos - budget.funded_nanos)::numeric * raised.rule::int * 9)
+    AND budget.budget_id = raised.budget_id
+    AND (budget.posted_nanos - budget.funded_nanos)::numeric * 1000
+        < budget.credit_limit_nanos::numeric * raised.rule::int * 9
 """
 BALANCES = f"""
     SELECT budget.organization_id, budget.budget_id, budget.starts_at,
@@ -223,7 +224,7 @@ transaction."""
 
 
 def reached(now: datetime, after: str = "") -> list[Raised]:
-    """Raise the percentages of budgets and credit lines that are reached."""
+    """Raise the percentages of budgets and credit limits that are reached."""
     if not after:
         _run(REPAID, now)
     return _raise(REACHED, now, after)

@@ -20,7 +20,7 @@ class AlertKind(models.TextChoices):
 
 class Thresholds(models.Model):
     """The percentages of a budget that are told, other than the usual ones. Of a balance they are
-    percentages of the credit line."""
+    percentages of the credit limit."""
 
     budget_id = models.CharField(max_length=BUDGET_ID_MAX, primary_key=True, db_collation="C")
     organization_id = models.CharField(max_length=ID_MAX)
@@ -83,7 +83,7 @@ class DaySpend(models.Model):
 
 class Alert(models.Model):
     """What was told once: a rule of a budget in one of its periods. Rules of what has no end (the
-    balance, the credit line) are told again only after `ended_at`, when they ceased to hold."""
+    balance, the credit limit) are told again only after `ended_at`, when they ceased to hold."""
 
     organization_id = models.CharField(max_length=ID_MAX)
     kind = models.CharField(max_length=40, choices=AlertKind)

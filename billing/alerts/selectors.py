@@ -15,7 +15,7 @@ from billing.following.spent import spent_in
 from control.limits import spending as limits
 from control.limits.spending import Owner, SpendingLimitRow
 from control.organizations.models import Organization
-from serving.contract.budget import balance_budget_id, period_end, period_start
+from serving.contract.budget import period_end, period_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,6 @@ def alert_settings(organization: Organization) -> AlertSettings:
         low_runway_days=LOW_RUNWAY_DAYS,
         unusual_factor=UNUSUAL_FACTOR,
     )
-
-
-def credit_line_percents(organization: Organization) -> list[int]:
-    """Return the percentages of the credit line that are told."""
-    name = balance_budget_id(organization.id)
-    return _percents(organization, [name]).get(name, list(PERCENTS))
 
 
 def alerts(organization: Organization) -> QuerySet[Alert]:

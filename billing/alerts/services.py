@@ -25,7 +25,7 @@ PERCENTS_MAX = 10
 def choose_percents(
     *, actor: Actor, organization: Organization, budget_id: str, percents: Sequence[int]
 ) -> list[int]:
-    """Tell at these percentages of a limit, or of the credit line by its balance; none at all is
+    """Tell at these percentages of a limit, or of the credit limit by its balance; none at all is
     possible.
 
     Raises ObjectNotFound for another organization's, InvalidValue for percentages beyond 1 to

@@ -39,7 +39,7 @@ def subject_of(raised: Raised, names: Mapping[str, str]) -> str:
     Search."""
     kind = kind_of(raised.budget_id)
     if kind in {None, "balance"} and raised.kind == "spending_limit.reached":
-        return gettext("the credit line")
+        return gettext("the credit limit")
     return limit_words(raised.budget_id, names.get(limited_id(raised.budget_id), ""))
 
 

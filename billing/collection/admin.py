@@ -231,7 +231,7 @@ class CaseAdmin(ReadOnlyAdmin):
     limit_now = deciding(
         _("Limit"),
         _(
-            "The credit line drops to zero at once: only prepaid credit can be used. The"
+            "The credit limit is suspended at once: only prepaid credit can be used. The"
             " organization is notified by email."
         ),
         operator.limit_now,

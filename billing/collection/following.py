@@ -1,7 +1,7 @@
 """What the rooms below tell, in their transactions: invoices issued, payments come and declined,
 debts changed, disputes. A payment that pays what is overdue reinstates in its own transaction."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,7 +14,6 @@ from billing.collection.services import telling
 from billing.collection.services.look import Look
 from billing.collection.services.looking import wake
 from billing.collection.services.steps import close, plan, save
-from billing.credit.services.budgets import set_limits
 from billing.credit.signals import payment_recorded, receivables_changed
 from billing.invoicing.models import Dispute, Invoice
 from billing.payments.models import Purpose, StripePayment
@@ -22,9 +21,7 @@ from billing.payments.signals import dispute_changed, payment_failed
 from billing.payments.telling import tell_bounced
 from control.db.models import new_id
 from control.organizations.models import Organization
-from control.organizations.signals import limits_changed
 from control.outbox.services import enqueue
-from serving.contract.budget import balance_budget_id
 
 LOOK = "collection.look"
 """The outbox's word for looking at an organization at once."""
@@ -38,7 +35,6 @@ def listen() -> None:
     receivables_changed.connect(_on_change, dispatch_uid="billing.collection.changed")
     payment_failed.connect(_on_failed, dispatch_uid="billing.collection.failed")
     dispute_changed.connect(_on_asked_back, dispatch_uid="billing.collection.asked_back")
-    limits_changed.connect(_on_limits, dispatch_uid="billing.collection.limits")
 
 
 def look_soon(organization_id: str, *, now: datetime) -> None:
@@ -105,19 +101,3 @@ def _on_failed(sender: object, payment: StripePayment, now: datetime, **_: Any) 
         plan(look)
         telling.payment_failed(look, payment)
     save(look)
-
-
-def _on_limits(sender: object, limits: Mapping[str, int | None], now: datetime, **_: Any) -> None:
-    """New terms give no credit line back to who is limited."""
-    for name, line in limits.items():
-        case = limited_by(name) if line != 0 else None
-        if case is not None:
-            set_limits({name: 0}, now=now)
-
-
-def limited_by(budget_id: str) -> Case | None:
-    """Return the case that limits a balance."""
-    owner = budget_id.partition(":")[2]
-    if budget_id != balance_budget_id(owner):
-        return None
-    return Case.objects.filter(organization_id=owner, limited_at__isnull=False).first()

@@ -4,13 +4,11 @@ from billing.ledger.integrity import Check
 
 CHECKS = (
     Check(
-        "Who pays afterwards has no credit line exactly while collection limits it",
+        "A credit limit is suspended exactly while collection limits the service",
         """
-        SELECT b.organization_id, b.limit_nanos, c.limited_at
-        FROM credit_budget b JOIN organizations_organization o ON o.id = b.organization_id
-        LEFT JOIN collection_case c ON c.organization_id = b.organization_id
-        WHERE b.kind = 'balance' AND o.billing_mode = 'postpaid'
-            AND (b.limit_nanos IS NULL) <> (c.limited_at IS NULL)
+        SELECT b.organization_id, b.is_credit_limit_suspended, c.limited_at
+        FROM credit_budget b LEFT JOIN collection_case c ON c.organization_id = b.organization_id
+        WHERE b.kind = 'balance' AND b.is_credit_limit_suspended <> (c.limited_at IS NOT NULL)
         """,
     ),
     Check(

@@ -211,7 +211,7 @@ class BudgetAdmin(ReadOnlyAdmin):
     search_fields = ("organization_id", "budget_id")
     fields = (
         "id", "organization_id", "budget_id", "kind", "starts_at", "ends_at", "balance", "funded",
-        "posted", "pending", "limit",
+        "posted", "pending", "limit", "credit_limit", "is_credit_limit_suspended",
     )  # fmt: skip
     readonly_fields = fields
     ordering = ("-starts_at", "budget_id")
@@ -221,6 +221,7 @@ class BudgetAdmin(ReadOnlyAdmin):
     posted = dollars("posted_nanos", _("Posted"))
     pending = dollars("pending_nanos", _("Pending"))
     limit = dollars("limit_nanos", _("Limit"))
+    credit_limit = dollars("credit_limit_nanos", _("Credit limit"))
 
     @admin.display(description=_("Balance"), ordering=F("funded_nanos") - F("posted_nanos"))
     def balance(self, row: Budget) -> str:

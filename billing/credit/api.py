@@ -75,7 +75,7 @@ class LimitStatusOwnerSerializer(serializers.Serializer[Any]):
 class LimitStatusSerializer(serializers.Serializer[Any]):
     """The limit that binds. New requests may take `available_nanos`: what is neither spent nor
     held for requests in progress. Of the credit balance (`lifetime`) `limit_nanos` is all credit so
-    far, and `renews_at` is null."""
+    far with the credit limit, and `renews_at` is null."""
 
     id = serializers.CharField(source="budget_id")
     owner = serializers.SerializerMethodField()
@@ -104,13 +104,16 @@ class LimitStatusSerializer(serializers.Serializer[Any]):
 
 class CreditBalanceSerializer(serializers.Serializer[Any]):
     """The credit balance in nano-dollars; a debt is below zero. `held_nanos` of it are set aside
-    for requests in progress. New requests may take `available_nanos`; null: there is no limit.
-    `binding_limit` is the limit or balance of which new requests may take the least."""
+    for requests in progress. New requests may take `available_nanos`; `binding_limit` is the limit
+    or balance of which they may take the least. `credit_limit_nanos` is what may be owed before
+    tax, 0 for a prepaid organization."""
 
     balance_nanos = serializers.IntegerField()
     held_nanos = serializers.IntegerField()
-    available_nanos = serializers.IntegerField(allow_null=True)
-    binding_limit = LimitStatusSerializer(allow_null=True)
+    available_nanos = serializers.IntegerField()
+    binding_limit = LimitStatusSerializer()
+    credit_limit_nanos = serializers.IntegerField()
+    is_credit_limit_suspended = serializers.BooleanField()
 
 
 class CreditSerializer(serializers.Serializer[Any]):

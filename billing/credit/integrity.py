@@ -16,12 +16,21 @@ CHECKS = (
         """,
     ),
     Check(
-        "A prepaid balance is limited to what funds it, one paid afterwards to that or not at all",
+        "A balance is limited to what funds it and its credit limit, if that is not suspended",
         """
-        SELECT b.budget_id, o.billing_mode, b.limit_nanos, b.funded_nanos
+        SELECT budget_id, limit_nanos, funded_nanos, credit_limit_nanos, is_credit_limit_suspended
+        FROM credit_budget
+        WHERE kind = 'balance' AND limit_nanos IS DISTINCT FROM
+            funded_nanos + CASE WHEN is_credit_limit_suspended THEN 0 ELSE credit_limit_nanos END
+        """,
+    ),
+    Check(
+        "A balance's credit limit is that of its organization, none of a prepaid one",
+        """
+        SELECT b.budget_id, o.billing_mode, b.credit_limit_nanos, o.credit_limit_nanos AS wanted
         FROM credit_budget b JOIN organizations_organization o ON o.id = b.organization_id
-        WHERE b.kind = 'balance' AND b.limit_nanos IS DISTINCT FROM b.funded_nanos
-            AND (o.billing_mode = 'prepaid' OR b.limit_nanos IS NOT NULL)
+        WHERE b.kind = 'balance' AND b.credit_limit_nanos
+            <> CASE o.billing_mode WHEN 'postpaid' THEN o.credit_limit_nanos ELSE 0 END
         """,
     ),
     Check(

@@ -1,5 +1,5 @@
 """May this be spent? Budgets with their three figures, leases that gateways hold on them, and the
-grants that fund a balance. Figures move only through the functions of sql/authorization.sql, each
+grants that fund a balance. Figures move only through the functions of sql/, each
 of which locks budgets by id, then leases by id, and computes from what it locked."""
 
 from datetime import datetime
@@ -60,7 +60,9 @@ class Budget(models.Model):
 
     `posted_nanos` is what was charged, `pending_nanos` what open leases hold, a limit of None is
     none. A balance has one period, from 1970 without end; what was paid and granted, less what
-    expired or was refunded, is `funded_nanos`, and the balance shown is funded less posted.
+    expired or was refunded, is `funded_nanos`, and the balance shown is funded less posted. Its
+    limit is funded and credit limit, which is 0 of who is prepaid, or funded alone while the credit
+    limit is suspended.
     """
 
     budget_id = models.CharField(max_length=ID_MAX, db_collation="C")
@@ -73,6 +75,8 @@ class Budget(models.Model):
     posted_nanos = models.BigIntegerField(default=0)
     pending_nanos = models.BigIntegerField(default=0)
     funded_nanos = models.BigIntegerField(default=0)
+    credit_limit_nanos = models.BigIntegerField(default=0, db_default=0)
+    is_credit_limit_suspended = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         db_table = "credit_budget"
@@ -90,6 +94,11 @@ class Budget(models.Model):
                 condition=Q(kind="balance", period="lifetime")
                 | ~Q(kind="balance") & Q(period__in=["month", *FINE]),
                 name="budget_period_is_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(credit_limit_nanos__gte=0)
+                & (Q(kind="balance") | Q(credit_limit_nanos=0, is_credit_limit_suspended=False)),
+                name="budget_credit_limit_is_a_balances",
             ),
         ]
         indexes = [

@@ -24,7 +24,7 @@ from billing.ledger.selectors import balance_nanos as account_balance_nanos
 from control.api_keys.models import ApiKey
 from control.errors import ObjectNotFound
 from control.limits.spending import short_period_hard_limits
-from control.organizations.models import BillingMode, Organization, Project
+from control.organizations.models import Organization, Project
 from serving.contract.budget import (
     LIMIT_PERIODS,
     balance_budget_id,
@@ -81,7 +81,7 @@ class LeaseTerms(NamedTuple):
 class LimitStatus:
     """A hard limit, or the credit balance, in its running period, in nano-dollars.
 
-    Of a balance the limit is all credit so far (with the credit line), and `renews_at` is None.
+    Of a balance the limit is all credit so far with the credit limit, and `renews_at` is None.
     `held_nanos` is set aside for requests in progress.
     """
 
@@ -111,12 +111,15 @@ class LimitStatus:
 
 class Funds(NamedTuple):
     """What a request may spend: the credit left, what of it gateways hold for requests in progress,
-    what new requests may still hold (None without any limit), and the limit that binds."""
+    what new requests may still hold, and the limit that binds. `credit_limit_nanos` is what may be
+    owed before tax, 0 for a prepaid organization."""
 
     balance_nanos: int
     held_nanos: int
-    available_nanos: int | None
-    binding_limit: LimitStatus | None
+    available_nanos: int
+    binding_limit: LimitStatus
+    credit_limit_nanos: int
+    is_credit_limit_suspended: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +198,8 @@ def held_nanos(organization_id: str) -> int:
     return row.pending_nanos if row else 0
 
 
-def available_nanos(organization: Organization, at: datetime) -> int | None:
-    """Return what new requests may still hold, never below 0; None without any limit."""
+def available_nanos(organization: Organization, at: datetime) -> int:
+    """Return what new requests may still hold, never below 0."""
     return funds(organization, at).available_nanos
 
 
@@ -217,8 +220,7 @@ def funds(
     owners = [owner for owner in (organization, project, key) if owner is not None]
     names = {owner.pk: owner.name for owner in owners}
     balance_id = balance_budget_id(organization.pk)
-    is_prepaid = organization.billing_mode == BillingMode.PREPAID
-    figures = {balance_id: _Figures(0 if is_prepaid else None)}
+    figures = {balance_id: _Figures(organization.debt_limit_nanos)}
     figures |= {limit_budget_id(one.pk): _Figures(one.spend_limit_nanos) for one in owners}
     for budget_id, _, *columns in _opened_and_limits(organization, list(names), at):
         figures[budget_id] = _Figures(*columns)
@@ -234,13 +236,15 @@ def funds(
         for budget_id, one in figures.items()
         if one.limit is not None
     ]
-    binding = min(limits, key=lambda one: one.free_nanos, default=None)
-    balance = figures[balance_id]
+    binding = min(limits, key=lambda one: one.free_nanos)
+    balance, credit_limit = figures[balance_id], organization.debt_limit_nanos
     return Funds(
         balance_nanos=balance.funded - balance.posted,
         held_nanos=balance.pending,
-        available_nanos=binding.available_nanos if binding else None,
+        available_nanos=binding.available_nanos,
         binding_limit=binding,
+        credit_limit_nanos=credit_limit,
+        is_credit_limit_suspended=credit_limit > 0 and balance.limit == balance.funded,
     )
 
 
@@ -250,8 +254,8 @@ def binding_limit(
     *,
     project: Project | None = None,
     key: ApiKey | None = None,
-) -> LimitStatus | None:
-    """Return the limit of which the least is available, as `funds` does; None without any limit."""
+) -> LimitStatus:
+    """Return the limit of which the least is available, as `funds` does."""
     return funds(organization, at, project=project, key=key).binding_limit
 
 

@@ -1,4 +1,4 @@
-"""What people are told about payments that nobody sat at a screen for: by mail, once each."""
+"""What people are told of payments, by mail and webhook, once each."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -6,12 +6,14 @@ from typing import Any
 from django.utils.translation import gettext
 
 from billing.credit.selectors import owed_nanos
+from billing.invoicing.selectors import invoice_by_id
 from billing.payments.models import AutoTopUp, Dispute, Purpose, Refund, StripePayment
 from billing.payments.selectors import nanos
 from billing.payments.signals import (
     dispute_changed,
     payment_failed,
     payment_returned,
+    payment_succeeded,
     top_up_stopped,
 )
 from control.mail.services import absolute, send_mail
@@ -25,30 +27,36 @@ WATCHED = timedelta(minutes=10)
 
 def listen() -> None:
     """Tell people from now on."""
+    payment_succeeded.connect(_on_succeeded, dispatch_uid="billing.payments.succeeded")
     payment_failed.connect(_on_failed, dispatch_uid="billing.payments.failed")
     payment_returned.connect(_on_returned, dispatch_uid="billing.payments.returned")
     top_up_stopped.connect(_on_stopped, dispatch_uid="billing.payments.stopped")
     dispute_changed.connect(_on_dispute, dispatch_uid="billing.payments.dispute")
 
 
+def _on_succeeded(sender: object, payment: StripePayment, now: datetime, **_: Any) -> None:
+    """By webhook and mail of every payment, so that no saved method is charged in silence."""
+    _emit("payment.succeeded", payment, {"receipt_url": payment.receipt_url or None}, now=now)
+    total = format_dollars(nanos(payment.total_cents))
+    lines = [[_paid_for(payment), format_dollars(nanos(payment.amount_cents)), ""]]
+    if payment.tax_cents:
+        lines.append([gettext("Tax"), format_dollars(nanos(payment.tax_cents)), ""])
+    context = {
+        "amount": total,
+        "method": str(payment.method or ""),
+        "totals": [*lines, [gettext("Total"), total, "strong"]],
+        "payment": payment.id,
+        "receipt_url": payment.receipt_url,
+    }
+    key = f"succeeded:{payment.id}"
+    _tell("payment_succeeded", payment.organization_id, context, key, now)
+
+
 def _on_failed(sender: object, payment: StripePayment, now: datetime, **_: Any) -> None:
     """By webhook of every payment; by mail of automatic top-ups, and of those by hand that come
     back when nobody looks any more, as a bank's debit does. Invoices have mails of their own."""
-    send_event(
-        organization_id=payment.organization_id,
-        event_type="payment.failed",
-        data={
-            "payment_id": payment.id,
-            "purpose": payment.purpose,
-            "invoice_id": payment.invoice_id or None,
-            "total_cents": payment.total_cents,
-            "currency": "usd",
-            "failure_code": payment.failure_code,
-            "failure_message": payment.failure_words,
-        },
-        key=payment.id,
-        now=now,
-    )
+    failure = {"failure_code": payment.failure_code, "failure_message": payment.failure_words}
+    _emit("payment.failed", payment, failure, now=now)
     if payment.purpose == Purpose.TOP_UP and now - payment.created_at > WATCHED:
         tell_bounced(payment, now=now)
     if payment.purpose != Purpose.AUTOMATIC:
@@ -101,6 +109,34 @@ def _on_dispute(sender: object, dispute: Dispute, now: datetime, **_: Any) -> No
     }
     key = f"dispute:{dispute.stripe_id}:{'taken' if is_taken else 'given'}"
     _tell("dispute", dispute.organization_id, context, key, now)
+
+
+def _paid_for(payment: StripePayment) -> str:
+    if payment.purpose != Purpose.INVOICE:
+        return payment.get_purpose_display()
+    return gettext("Invoice %(number)s") % {"number": invoice_by_id(payment.invoice_id).number}
+
+
+def _emit(event_type: str, payment: StripePayment, more: dict[str, Any], *, now: datetime) -> None:
+    data = {
+        "payment_id": payment.id,
+        "purpose": payment.purpose,
+        "invoice_id": payment.invoice_id or None,
+        "amount_cents": payment.amount_cents,
+        "tax_cents": payment.tax_cents,
+        "total_cents": payment.total_cents,
+        "currency": "usd",
+        "payment_method_id": payment.method_id,
+        "last4": payment.method.last4 if payment.method else None,
+        **more,
+    }
+    send_event(
+        organization_id=payment.organization_id,
+        event_type=event_type,
+        data=data,
+        key=payment.id,
+        now=now,
+    )
 
 
 def _tell(

@@ -113,7 +113,7 @@ class Overview:
     seconds ago.
 
     `held_nanos` is set aside for requests at work; `available_nanos` is what new requests may
-    still hold, None without any limit; `binding_limit` is the limit of which the least is left. All
+    still hold; `binding_limit` is the limit of which the least is left. All
     money is None, and nothing charged, for who may not see it. `days` has the last days' sums in
     order, `models` this month's by model, the dearest first; TTFT is of the last 24 hours.
     """

@@ -356,7 +356,7 @@ def test_limits_and_charges_of_the_same_budgets_never_wait_for_each_other_in_a_r
 
     def limit() -> None:
         for _ in range(15):
-            limits = {customer.balance: None, limit_budget_id(customer.id): 10**9}
+            limits = {customer.balance: 10**9, limit_budget_id(customer.id): 10**9}
             budgets.set_limits(limits, now=NOW)
 
     def spend() -> None:

@@ -39,6 +39,7 @@ from serving.contract.money import CENT_NANOS
 from tests.fixtures.mails import CONTEXT
 
 pytestmark = pytest.mark.unit
+LINK = "https://console.example/x"
 NOW = datetime(2026, 11, 1, 2, tzinfo=UTC)
 DOLLAR = 100 * CENT_NANOS
 TAX = {"name": "VAT", "rate_basis_points": 1900, "is_reverse_charge": False, "note": ""}
@@ -85,6 +86,7 @@ def payment(*, full: bool, purpose: str = Purpose.AUTOMATIC) -> StripePayment:
     return StripePayment(
         id="pmt_1", organization_id="org_1", purpose=purpose, amount_cents=1000, tax_cents=190,
         method=card if full else None, created_at=NOW,
+        receipt_url=LINK if full else "",
         failure_words="Your card was declined." if full else "",
     )  # fmt: skip
 
@@ -117,6 +119,12 @@ sends("top_up_stopped")(
     lambda full: payments._on_stopped(None, AutoTopUp(organization_id="org_1"), NOW)
 )
 sends("payment_returned")(lambda full: payments.tell_bounced(payment(full=full), now=NOW))
+
+
+@sends("payment_succeeded")
+def charged(full: bool) -> None:
+    for purpose in (Purpose.TOP_UP, Purpose.AUTOMATIC, Purpose.INVOICE):
+        payments._on_succeeded(None, payment(full=full, purpose=purpose), NOW)
 
 
 @sends("payment_returned")
@@ -182,7 +190,6 @@ for rule in ("runway", "empty"):
 for rule in ("hour", "day"):
     sends("spend_unusual")(unusual(rule))
 
-LINK = "https://console.example/x"
 SUSPENDED = {
     "organization": "Acme",
     "why": "Abuse.",
@@ -239,6 +246,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         "recipients": lambda organization_id: ["ada@acme.example"],
         "notification_recipients": lambda organization_id: ["ada@acme.example"],
         "organizations": lambda: SimpleNamespace(get=lambda pk: SimpleNamespace(name="Acme")),
+        "invoice_by_id": lambda invoice_id: invoice(full=True),
         "owed_nanos": lambda organization_id: 7 * DOLLAR,
         "runway_days": lambda organization_id, nanos_per_day, now: 3,
     }
@@ -318,6 +326,14 @@ def test_an_invoice_adds_up_with_its_tax(sent, monkeypatch) -> None:
     assert full["Total"] == sum(list(full.values())[:3])
     assert full["Amount due"] == full["Total"] + full["Paid before issue"]
     assert bare == {"Subtotal": 10_000, "Credit applied": -10_000, "Total": 0, "Amount due": 0}
+
+
+def test_a_payment_adds_up_with_its_tax(sent, monkeypatch) -> None:
+    """Of each purpose, with a saved card and without one."""
+    for mail in made("payment_succeeded", sent, monkeypatch):
+        figures = rows(mail.text)
+        assert figures["Total"] == sum(figures.values()) - figures["Total"] == 1190
+        assert ("with visa …4242" in mail.text) is ("Card receipt" in mail.text)
 
 
 def test_a_credit_note_adds_up_with_its_tax_and_where_it_went(sent, monkeypatch) -> None:

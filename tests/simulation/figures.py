@@ -16,7 +16,8 @@ from tests.simulation.world import World
 
 OWNERS = "SELECT id, organization_id FROM credit_budget"
 TERMS = """
-SELECT id, billing_mode, spend_limit_nanos, (
+SELECT id, CASE billing_mode WHEN 'postpaid' THEN credit_limit_nanos ELSE 0 END,
+    spend_limit_nanos, (
     SELECT coalesce(jsonb_object_agg(period, limit_nanos), '{}') FROM limits_spending_limit
     WHERE limited_id = organization.id AND is_hard
 ) FROM organizations_organization AS organization
@@ -38,7 +39,8 @@ LIMITS = """
 SELECT budget.budget_id, budget.starts_at, limit_nanos, wanted.nanos FROM credit_budget AS budget
 LEFT JOIN organizations_organization AS organization ON organization.id = budget.organization_id
 CROSS JOIN LATERAL (SELECT CASE
-    WHEN kind = 'balance' THEN CASE billing_mode WHEN 'prepaid' THEN funded_nanos END
+    WHEN kind = 'balance' THEN funded_nanos
+        + CASE billing_mode WHEN 'postpaid' THEN organization.credit_limit_nanos ELSE 0 END
     WHEN period <> 'month' THEN (
         SELECT hard.limit_nanos FROM limits_spending_limit AS hard
         WHERE hard.budget_id = budget.budget_id AND is_hard)
@@ -70,10 +72,10 @@ def check_figures(monitor: psycopg.Connection, world: World, step: int | None = 
         held[lease.budget] += lease.held_nanos
     terms = monitor.execute(TERMS).fetchall()
     is_brief = step is not None and step != LOOKED_AT
-    for owner, mode, limit, fine in terms if step is None else [terms[step % len(terms)]]:
+    for owner, credit_limit, limit, fine in terms if step is None else [terms[step % len(terms)]]:
         mine = [row for row in budgets.values() if owners[row.id] == owner]
         unopened = {
-            f"balance:{owner}": 0 if mode == "prepaid" else None,
+            f"balance:{owner}": credit_limit,
             f"limit:{owner}": limit,
             **{f"limit:{owner}:{period}": nanos for period, nanos in fine.items()},
         }

@@ -8,7 +8,12 @@ from datetime import datetime, timedelta
 
 from control.api_keys.models import ApiKey
 from control.catalog.models import Model, Variant
-from control.organizations.models import BillingMode, Organization, Project
+from control.organizations.models import (
+    DEFAULT_CREDIT_LIMIT_NANOS,
+    BillingMode,
+    Organization,
+    Project,
+)
 from control.pricing.models import Price, PriceBook
 from serving.contract.budget import LimitPeriod, balance_budget_id, limit_budget_id
 from tests.simulation.clock import Clock
@@ -114,7 +119,8 @@ def _make_customer(world: World, rng: random.Random, number: int) -> None:
         id=f"org_{number}",
         name=f"Organization {number}",
         billing_mode=BillingMode.POSTPAID if is_postpaid else BillingMode.PREPAID,
-        spend_limit_nanos=_limit(world, rng),
+        spend_limit_nanos=(limit := _limit(world, rng)),
+        credit_limit_nanos=DEFAULT_CREDIT_LIMIT_NANOS if limit is None else limit,
     )
     world.limits[organization.id] = organization.spend_limit_nanos
     for of_project in range(rng.choice((1, 2))):

@@ -15,13 +15,17 @@ from django.utils import timezone
 
 from billing.alerts.models import DaySpend
 from billing.credit.models import GrantKind
+from billing.credit.services.budgets import suspend_credit_limit
 from billing.credit.services.grants import expire_grants, grant_credit
 from billing.credit.services.payments import record_payment
+from billing.credit.services.reversals import take_back
 from billing.invoicing.invoice_requests import A_DAY
+from billing.ledger.causes import Cause
 from billing.payments.models import AutoTopUp, StripePayment
 from billing.payments.services.codes import make_code
 from control.accounts.models import User
 from control.audit.models import AuditEvent
+from control.organizations.services import set_organization_terms
 from tests.fixtures.mails import delivered, html_of
 from tests.fixtures.operator_tokens import make_operator
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
@@ -59,6 +63,27 @@ def page(client: Client, org: SeededOrganization) -> str:
 def top_up(client: Client, org: SeededOrganization, **changes: str) -> Any:
     form = {"choice": "5000", "method": "new", "form_id": "f1"} | changes
     return client.post(url(org, "billing_top_up"), form)
+
+
+def test_the_credit_limit_is_shown_to_who_pays_later(
+    member: Client, org: SeededOrganization
+) -> None:
+    """$20 of $100 are owed; then collection suspends the credit limit."""
+    assert "Credit limit" not in page(member, org)
+    set_organization_terms(
+        actor=OPERATOR, organization=org.organization, billing_mode="postpaid",
+        spend_limit_nanos=None, weight=1, credit_limit_nanos=100 * 10**9,
+    )  # fmt: skip
+    owed = balance_cents(org) + 2_000
+    take_back(
+        organization_id=org.id, amount_nanos=owed * 10_000_000, tax_nanos=0, cause=Cause.REFUND,
+        key="spent", actor=OPERATOR, now=timezone.now(),
+    )  # fmt: skip
+    shown = re.sub(r"<[^>]+>", "", page(member, org))
+    assert "$100.00" in shown
+    assert "$80.00 of it is left, before tax" in shown
+    suspend_credit_limit(org.id, now=timezone.now())
+    assert "suspended until the overdue payment arrives" in page(member, org)
 
 
 def test_a_top_up_leads_to_stripes_page_and_back(

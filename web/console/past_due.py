@@ -20,8 +20,8 @@ OPERATORS = _("The operator suspended this organization, so its API keys are ref
 ASK = _("Ask an owner, admin or billing member to pay.")
 WORDS = {
     State.LIMITED: _(
-        "Your service is limited: until this is paid, there is no credit line, and requests are"
-        " served from prepaid credit only."
+        "Your service is limited: until this is paid, your credit limit is suspended, and requests"
+        " are served from prepaid credit only."
     ),
     State.SUSPENDED: _(
         "Your service is suspended: until this is paid, requests with your API keys are refused."

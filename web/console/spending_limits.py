@@ -268,7 +268,7 @@ def words_of(alert: Alert, names: dict[str, str]) -> str:
         }
     kind, percent = kind_of(alert.budget_id), reached_percent(alert.figures) or alert.rule
     if kind in {None, "balance"}:
-        return gettext("%(percent)s %% of the credit line") % {"percent": percent}
+        return gettext("%(percent)s %% of the credit limit") % {"percent": percent}
     name = names.get(limited_id(alert.budget_id), limited_id(alert.budget_id))
     words = str(ALERTS[period_of(alert.budget_id)])
     return words % {"percent": percent, "name": name}

@@ -4,20 +4,19 @@ case, locked in this order, and have nothing left to lock: suspending and liftin
 from datetime import datetime
 
 from billing.collection.models import Case
-from billing.credit.services.budgets import set_limits
-from control.organizations.models import BillingMode, Organization, OrganizationStatus
+from billing.credit.services.budgets import restore_credit_limit, suspend_credit_limit
+from control.organizations.models import Organization, OrganizationStatus
 from control.organizations.services import resume_organization, suspend_organization
 from control.permissions import Actor
-from serving.contract.budget import balance_budget_id
 
 COLLECTION = Actor.for_system("collection")
 
 
 def limit(case: Case, *, now: datetime) -> None:
-    """Serve prepaid money alone: the credit line goes to zero, what is leased beyond it is
-    recalled. Who pays ahead has no line, and loses none."""
+    """Serve prepaid money alone: the credit limit is suspended, and what is leased beyond it is
+    recalled. Who pays ahead has none, and loses none."""
     case.limited_at = case.limited_at or now
-    set_limits({balance_budget_id(case.organization_id): 0}, now=now)
+    suspend_credit_limit(case.organization_id, now=now)
 
 
 def suspend(
@@ -33,12 +32,10 @@ def suspend(
 def lift(
     case: Case, organization: Organization, *, actor: Actor, reason: str, now: datetime
 ) -> None:
-    """Serve it as before: with its credit line, and its keys."""
+    """Serve it as before: with its credit limit, and its keys."""
     was_limited, was_suspended = case.limited_at is not None, case.suspended_at is not None
     case.limited_at = case.suspended_at = None
     if was_limited:
-        is_postpaid = organization.billing_mode == BillingMode.POSTPAID
-        line = None if is_postpaid else 0
-        set_limits({balance_budget_id(case.organization_id): line}, now=now)
+        restore_credit_limit(case.organization_id, now=now)
     if was_suspended and organization.status == OrganizationStatus.SUSPENDED:
         resume_organization(actor=actor, organization=organization, reason=reason, is_mailed=False)

@@ -17,8 +17,8 @@ from control.mail.services import absolute, send_mail
 FOLLOWS = {
     StepKind.RETRY: _("We will try again on {day}."),
     StepKind.LIMIT: _(
-        "On {day}, the service will be limited: requests will be served from prepaid credit only,"
-        " without a credit line."
+        "On {day}, the service will be limited: the credit limit will be suspended, and requests"
+        " will be served from prepaid credit only."
     ),
     StepKind.SUSPEND: _("On {day}, the service will be suspended: all requests will be refused."),
 }

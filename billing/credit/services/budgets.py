@@ -36,6 +36,7 @@ SELECT credit_open_budgets(%s::text[], %s::text[], %s::text[], %s::text[], %s::t
 """
 LOCK = "SELECT credit_lock(%s::bigint[])"
 RECALL = "SELECT credit_recall(%s, %s)"
+SUSPEND_CREDIT_LIMIT = "SELECT credit_suspend_credit_limit(%s, %s, %s)"
 SET_LIMITS = "SELECT credit_set_limits(%s::bigint[], %s::bigint[], %s)"
 
 logger = structlog.get_logger(__name__)
@@ -126,7 +127,7 @@ def listen() -> None:
 
 @transaction.atomic
 def set_limits(limits: Mapping[str, int | None], *, now: datetime) -> None:
-    """Put new limits on budgets (a credit line on a balance) from this period on.
+    """Put new limits on budgets (on a balance its credit limit) from this period on.
 
     Money leased beyond a lowered limit is recalled at once. Rows of the next period that a gateway
     may have opened by now, or opens with the old limit before this commits, have it corrected too.
@@ -138,6 +139,24 @@ def set_limits(limits: Mapping[str, int | None], *, now: datetime) -> None:
         cursor.execute(SET_LIMITS, [list(rows.values()), new, now])
         recalled = cursor.fetchone()[0]
     logger.info("limits_set", limits=dict(limits), recalled_count=recalled)
+
+
+@transaction.atomic
+def suspend_credit_limit(organization_id: str, *, now: datetime) -> None:
+    """Serve only what funds an organization's balance; leases beyond that are recalled."""
+    _suspend(organization_id, True, now)
+
+
+@transaction.atomic
+def restore_credit_limit(organization_id: str, *, now: datetime) -> None:
+    """Serve an organization up to its credit limit again."""
+    _suspend(organization_id, False, now)
+
+
+def _suspend(organization_id: str, is_suspended: bool, now: datetime) -> None:
+    row = open_balance(organization_id)
+    with connection.cursor() as cursor:
+        cursor.execute(SUSPEND_CREDIT_LIMIT, [row, is_suspended, now])
 
 
 def _on_limits_changed(

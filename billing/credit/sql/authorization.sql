@@ -1,4 +1,5 @@
--- May this be spent? The only statements that move a budget's figures. Loaded by migrations/0001_initial.
+-- May this be spent? With limits.sql the only statements that move a budget's figures. Loaded by
+-- migrations/0001_initial.
 --
 -- Every function locks budgets by id, those by the week and the day last, and then, in statements of their own that see what was
 -- committed before the locks were had, computes from what it locked (READ COMMITTED). A lease is
@@ -16,42 +17,6 @@ CREATE FUNCTION credit_lock(budget_rows bigint[]) RETURNS void LANGUAGE plpgsql
 BEGIN
     PERFORM FROM credit_budget WHERE id = ANY(budget_rows)
     ORDER BY period IN ('week', 'day'), id FOR NO KEY UPDATE;
-END $$;
-
--- Make the rows of budgets that are missing, with the limit of control's row, or of its table of
--- limits by the week and the day; what control does not know gets none. `posted` is what was used
--- before, of which months and balances know by themselves. Who changes a limit opens this period's
--- row and the next one's too, so a row made meanwhile with the old limit is waited for and corrected
--- (credit_set_limits).
-CREATE FUNCTION credit_open_budgets(
-    ids text[], kinds text[], periods text[], limited_ids text[], starts timestamptz[],
-    ends timestamptz[], posted bigint[]
-) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
-BEGIN
-    INSERT INTO credit_budget (budget_id, kind, period, organization_id, starts_at, ends_at,
-        limit_nanos, posted_nanos, pending_nanos, funded_nanos)
-    SELECT wanted.id, wanted.kind, wanted.period,
-        coalesce(organization.id, project.organization_id, key.organization_id),
-        wanted.starts_at, wanted.ends_at,
-        CASE
-            WHEN wanted.kind = 'balance'
-                THEN CASE organization.billing_mode WHEN 'prepaid' THEN 0 END::bigint
-            WHEN wanted.period <> 'month' THEN CASE WHEN fine.is_hard THEN fine.limit_nanos END
-            WHEN wanted.kind = 'organization' THEN organization.spend_limit_nanos
-            WHEN wanted.kind = 'project' THEN project.spend_limit_nanos
-            ELSE key.spend_limit_nanos
-        END, wanted.posted, 0, 0
-    FROM unnest(ids, kinds, periods, limited_ids, starts, ends, posted)
-        AS wanted (id, kind, period, limited_id, starts_at, ends_at, posted)
-    LEFT JOIN organizations_organization organization
-        ON wanted.kind IN ('balance', 'organization') AND organization.id = wanted.limited_id
-    LEFT JOIN organizations_project project
-        ON wanted.kind = 'project' AND project.id = wanted.limited_id
-    LEFT JOIN api_keys_api_key key ON wanted.kind = 'key' AND key.id = wanted.limited_id
-    LEFT JOIN limits_spending_limit fine ON fine.budget_id = wanted.id
-    WHERE coalesce(organization.id, project.id, key.id) IS NOT NULL
-    ORDER BY wanted.id, wanted.starts_at
-    ON CONFLICT (budget_id, starts_at) DO NOTHING;
 END $$;
 
 -- What may still be granted, below zero after late facts. No limit (NULL) is one of four billion
@@ -281,17 +246,6 @@ BEGIN
     UPDATE credit_budget SET funded_nanos = funded_nanos + nanos, limit_nanos = limit_nanos + nanos
     WHERE id = budget_row AND kind = 'balance';
     PERFORM credit_recall_overdrawn(ARRAY[budget_row], at_now);
-END $$;
-
--- Set the limits of budgets, a balance's to what funds it and a credit line (NULL: no limit).
--- Answers how many leases were recalled.
-CREATE FUNCTION credit_set_limits(budget_rows bigint[], limits bigint[], at_now timestamptz)
-    RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
-BEGIN
-    PERFORM credit_lock(budget_rows);
-    UPDATE credit_budget budget SET limit_nanos = budget.funded_nanos + new.nanos
-    FROM unnest(budget_rows, limits) AS new (id, nanos) WHERE budget.id = new.id;
-    RETURN credit_recall_overdrawn(budget_rows, at_now);
 END $$;
 
 -- Give back what a lease holds whose gateway is gone. Answers what it held, NULL where it is closed.

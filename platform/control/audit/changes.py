@@ -42,6 +42,7 @@ LABELS: "dict[str, StrOrPromise]" = {
     "context_tokens": _("Context"),
     "country": _("Country"),
     "credit_days": _("Credit lasts"),
+    "credit_limit_nanos": _("Credit limit"),
     "credit_note_prefix": _("Prefix of credit notes"),
     "currency": _("Currency"),
     "data_request": _("Request"),

@@ -93,15 +93,22 @@ class OrganizationAdmin(OperatorAdmin):
     list_filter = ("status", "billing_mode")
     search_fields = ("name", "id", "memberships__user__email")
     fields = (
-        "id", "name", "status", "suspended_reason", "billing_mode", "spend_limit_nanos", "weight",
+        "id", "name", "status", "suspended_reason", "billing_mode", "spend_limit_nanos",
+        "credit_limit_nanos", "weight",
         "allowed_regions", "created_at",
     )  # fmt: skip
     readonly_fields = ("id", "status", "suspended_reason", "created_at")
     inlines = (MembershipInline, ProjectInline)
     actions_detail = ("suspend", "resume")
 
-    dollars_help = {"spend_limit_nanos": _("In dollars per month (UTC). Leave empty for no limit.")}
-    column_labels = {"spend_limit_nanos": LIMIT}
+    dollars_help = {
+        "spend_limit_nanos": _("In dollars per month (UTC). Leave empty for no limit."),
+        "credit_limit_nanos": _(
+            "In dollars: the usage, before tax, that a postpaid organization may owe. Prepaid ones"
+            " may owe nothing."
+        ),
+    }
+    column_labels = {"spend_limit_nanos": LIMIT, "credit_limit_nanos": _("Credit limit")}
 
     spend_limit = dollars("spend_limit_nanos", LIMIT)
 
@@ -151,6 +158,7 @@ class OrganizationAdmin(OperatorAdmin):
                 organization=row,
                 billing_mode=row.billing_mode,
                 spend_limit_nanos=row.spend_limit_nanos,
+                credit_limit_nanos=row.credit_limit_nanos,
                 weight=row.weight,
             )
         return row

@@ -18,6 +18,8 @@ ORIGIN_MAX = 200
 REGION_MAX = 64
 REGION_FORM = RegexValidator(r"^[a-z0-9-]+\Z", "A region has lower-case letters, digits and -.")
 WEIGHT_MAX = 10**9
+DEFAULT_CREDIT_LIMIT_NANOS = 1_000 * 10**9
+"""$1,000: what a postpaid organization may owe until operators set another limit."""
 
 
 def new_organization_id() -> str:
@@ -57,7 +59,8 @@ class BillingMode(models.TextChoices):
 
 
 class Organization(models.Model):
-    """A tenant. `spend_limit_nanos` is per UTC month; None means no limit."""
+    """A tenant. `spend_limit_nanos` is per UTC month; None means no limit. `credit_limit_nanos` is
+    the usage, before tax, that it may owe while it is postpaid."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_organization_id)
     name = models.CharField(max_length=NAME_MAX)
@@ -68,6 +71,9 @@ class Organization(models.Model):
     """Why it is suspended, as its members are told; empty while it is not."""
     billing_mode = models.CharField(max_length=16, choices=BillingMode, default=BillingMode.PREPAID)
     spend_limit_nanos = models.BigIntegerField(null=True, blank=True)
+    credit_limit_nanos = models.BigIntegerField(
+        default=DEFAULT_CREDIT_LIMIT_NANOS, db_default=DEFAULT_CREDIT_LIMIT_NANOS
+    )
     weight = models.PositiveIntegerField(
         default=1, validators=[MaxValueValidator(WEIGHT_MAX)], help_text=_("Share of a busy pool.")
     )
@@ -98,6 +104,9 @@ class Organization(models.Model):
                 condition=Q(spend_limit_nanos__isnull=True) | Q(spend_limit_nanos__gte=0),
                 name="organization_limit_not_negative",
             ),
+            models.CheckConstraint(
+                condition=Q(credit_limit_nanos__gte=0), name="credit_limit_not_negative"
+            ),
             models.CheckConstraint(condition=Q(weight__gte=1), name="weight_is_positive"),
         ]
 
@@ -108,6 +117,11 @@ class Organization(models.Model):
     def is_active(self) -> bool:
         """Whether the organization's keys work."""
         return self.status == OrganizationStatus.ACTIVE
+
+    @property
+    def debt_limit_nanos(self) -> int:
+        """The most debt before tax: the credit limit of a postpaid organization, else 0."""
+        return self.credit_limit_nanos if self.billing_mode == BillingMode.POSTPAID else 0
 
 
 class Project(models.Model):

@@ -18,13 +18,14 @@ from control.organizations.models import Organization, OrganizationStatus
 from control.organizations.services import suspension_effects
 from control.permissions import Permission, Role
 
-TERMS = ("billing_mode", "spend_limit_nanos", "weight")
+TERMS = ("billing_mode", "spend_limit_nanos", "credit_limit_nanos", "weight")
 
 
 class AdminOrganizationSerializer(RowSerializer):
-    """A customer. `spend_limit_nanos` is nano-dollars per UTC month, `weight` a share of a busy
-    pool. `allowed_regions` lists the only regions of fleets that may process its requests; an empty
-    list allows any. Only it and the name are changed here."""
+    """A customer. `spend_limit_nanos` is nano-dollars per UTC month, `credit_limit_nanos` what it
+    may owe before tax while it is postpaid, `weight` a share of a busy pool. `allowed_regions`
+    lists the only regions of fleets that may process its requests; an empty list allows any. Only
+    it and the name are changed here."""
 
     class Meta:
         model = Organization
@@ -47,7 +48,7 @@ class NewCustomerSerializer(RowSerializer):
 
 class TermsSerializer(RowSerializer):
     """The terms of a customer: how it pays, its limit in nano-dollars per UTC month (null: none),
-    and its share of a busy pool."""
+    what it may owe before tax while it is postpaid, and its share of a busy pool."""
 
     class Meta:
         model = Organization

@@ -108,7 +108,7 @@ def set_organization_limit(
     """Set the monthly spending limit (UTC, nano-dollars) of a prepaid organization; None removes
     it.
 
-    Raises NotPermitted for a postpaid one, whose limit is the credit line that operators set.
+    Raises NotPermitted for a postpaid one, whose monthly limit operators set.
     """
     require(actor, organization.id, Permission.LIMITS_WRITE)
     organization = selectors.locked_organization(organization.id)
@@ -125,8 +125,10 @@ def set_organization_terms(
     billing_mode: str,
     spend_limit_nanos: int | None,
     weight: int,
+    credit_limit_nanos: int | None = None,
 ) -> Organization:
-    """Set the billing mode, the monthly limit (nano-dollars) and the share of a busy pool."""
+    """Set the billing mode, the monthly limit (nano-dollars), the share of a busy pool, and the
+    credit limit, which None leaves as it is."""
     require_operator(actor, Permission.FINANCE_WRITE)
     if billing_mode not in BillingMode.values:
         raise InvalidValue(
@@ -135,10 +137,13 @@ def set_organization_terms(
     if not 1 <= weight <= WEIGHT_MAX:
         raise InvalidValue(f"weight is {weight}; wanted 1 to {WEIGHT_MAX}.", param="weight")
     organization = selectors.locked_organization(organization.id)
+    if credit_limit_nanos is None:
+        credit_limit_nanos = organization.credit_limit_nanos
     return _set_terms(
         actor,
         organization,
         billing_mode=billing_mode,
+        credit_limit_nanos=validators.credit_limit_nanos(credit_limit_nanos),
         spend_limit_nanos=spend_limit_nanos,
         weight=weight,
     )
@@ -278,10 +283,9 @@ def _set_terms(actor: Actor, organization: Organization, **terms: Any) -> Organi
 
 
 def _limits(organization: Organization) -> dict[str, int | None]:
-    """Return the limits of both budgets. A postpaid organization has no credit line yet."""
-    credit_line = 0 if organization.billing_mode == BillingMode.PREPAID else None
+    """Return the limits of both budgets: the credit limit of the balance, and the monthly one."""
     return {
-        balance_budget_id(organization.id): credit_line,
+        balance_budget_id(organization.id): organization.debt_limit_nanos,
         limit_budget_id(organization.id): organization.spend_limit_nanos,
     }
 

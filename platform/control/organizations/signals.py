@@ -6,7 +6,7 @@
 `organization_deleted`: arguments `organization` (its row locked) and `now`; receivers return a list
 of `FeedRef`, the rows that they ended, which the sender publishes.
 `limits_changed`: arguments `limits`, new limits in nanos by budget id (None removes one; a
-balance's is the credit line beyond what was paid), and `now`.
+balance's is the credit limit beyond what was paid), and `now`.
 `limit_previewed`: arguments `organization`, `limit_nanos`, the monthly limit that it may get, and
 `now`; receivers return what that stops at once, as a sentence, empty if nothing.
 `project_archived`: arguments `project` (Project) and `now`; receivers return a list of `FeedRef`.

@@ -8,6 +8,8 @@ from control.errors import InvalidValue
 from control.organizations.models import ORIGIN_MAX
 
 NANOS_MAX = 2**63 - 1
+CREDIT_LIMIT_MAX_NANOS = 10**18
+"""$1 billion: added to what was paid, it stays far within 64 bits."""
 ORIGINS_MAX = 20
 DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
@@ -25,6 +27,16 @@ def spend_limit_nanos(value: int | None) -> int | None:
     if value is not None and not 0 <= value <= NANOS_MAX:
         raise InvalidValue(
             f"spend_limit_nanos is {value}; wanted 0 to {NANOS_MAX}.", param="spend_limit_nanos"
+        )
+    return value
+
+
+def credit_limit_nanos(value: int) -> int:
+    """Return a credit limit in nano-dollars. Raises InvalidValue."""
+    if not 0 <= value <= CREDIT_LIMIT_MAX_NANOS:
+        raise InvalidValue(
+            f"credit_limit_nanos is {value}; wanted 0 to {CREDIT_LIMIT_MAX_NANOS}.",
+            param="credit_limit_nanos",
         )
     return value
 

@@ -23,6 +23,7 @@ EVENT_TYPES = {
     "spending.unusual": _("Spending is far above the usual amount."),
     "invoice.finalized": _("An invoice was issued."),
     "invoice.paid": _("An invoice was paid in full."),
+    "payment.succeeded": _("A payment was received."),
     "payment.failed": _("A payment was declined."),
     "api_key.created": _("An API key was created."),
 }

@@ -10,7 +10,12 @@ from billing.alerts.opening import open_soft_budgets
 from billing.alerts.selectors import runway_days
 from billing.alerts.services import choose_alerts, choose_percents
 from billing.credit.selectors import budget, key_at
-from billing.credit.services.budgets import open_budgets, set_limits
+from billing.credit.services.budgets import (
+    open_budgets,
+    restore_credit_limit,
+    set_limits,
+    suspend_credit_limit,
+)
 from billing.credit.services.leases import charge
 from control.limits.spending import add_limit
 from control.organizations.models import BillingMode
@@ -111,18 +116,20 @@ def test_a_soft_budgets_row_is_opened_in_a_new_day(customer):
     assert looking.unopened(tomorrow, most=5) == []
 
 
-def test_a_credit_line_is_told_again_after_it_was_repaid(customer):
+def test_a_credit_limit_is_told_again_after_it_was_repaid(customer):
     set_organization_terms(
         actor=OPERATOR, organization=customer.organization, billing_mode=BillingMode.POSTPAID,
-        spend_limit_nanos=None, weight=1,
+        spend_limit_nanos=None, weight=1, credit_limit_nanos=1000,
     )  # fmt: skip
-    set_limits({customer.balance: 1000}, now=NOW)
     give_credit(customer, 100)
     charge_to(customer, 650)
     assert rules(looking.reached(NOW)) == [(customer.balance, "50")]
     give_credit(customer, 300)
     assert looking.reached(NOW) == []
     charge_to(customer, 300)
+    suspend_credit_limit(customer.id, now=NOW)
+    assert looking.reached(NOW) == []
+    restore_credit_limit(customer.id, now=NOW)
     assert rules(looking.reached(NOW)) == [(customer.balance, "50")]
 
 

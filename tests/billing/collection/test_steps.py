@@ -10,6 +10,7 @@ from billing.collection.services.looking import look, look_at, wake_missed
 from billing.credit.models import Budget
 from billing.invoicing.services.disputes import close_dispute, open_dispute
 from control.audit.models import AuditEvent
+from control.organizations.models import DEFAULT_CREDIT_LIMIT_NANOS
 from control.organizations.services import set_organization_terms
 from control.outbox.services import deliver_due
 from control.webhooks.models import WebhookEvent
@@ -34,7 +35,9 @@ ALL = [
 
 
 def line_of(org):
-    return Budget.objects.get(organization_id=org.id, kind="balance").limit_nanos
+    """Return what an organization may owe now."""
+    row = Budget.objects.get(organization_id=org.id, kind="balance")
+    return row.limit_nanos - row.funded_nanos
 
 
 def told():
@@ -96,17 +99,19 @@ def test_a_mail_says_what_is_due_what_follows_and_where_to_pay(org, owing, recip
         assert words in text
 
 
-def test_limited_is_no_credit_line_and_paying_gives_it_back(org, owing):
-    assert line_of(org) is None
+def test_limited_suspends_the_credit_limit_and_paying_restores_it(org, owing):
+    assert line_of(org) == DEFAULT_CREDIT_LIMIT_NANOS
     pass_days(10)
     assert line_of(org) == 0
     set_organization_terms(
         actor=OPERATOR, organization=org.organization, billing_mode="postpaid",
-        spend_limit_nanos=5, weight=2,
+        spend_limit_nanos=5, weight=2, credit_limit_nanos=7,
     )  # fmt: skip
     assert line_of(org) == 0
+    assert sound()
     pay(org, at=day(11))
-    assert (line_of(org), state_of(org)) == (None, State.CURRENT)
+    assert (line_of(org), state_of(org)) == (7, State.CURRENT)
+    assert sound()
 
 
 def test_payment_reinstates_in_its_own_transaction(org, owing, recipients):

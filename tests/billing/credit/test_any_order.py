@@ -117,8 +117,8 @@ class AnyOrder(RuleBasedStateMachine):
     def void(self, hours: int) -> None:
         void_abandoned_leases(now=NOW + timedelta(hours=hours))
 
-    @rule(line=st.one_of(st.none(), st.integers(0, 2_000)))
-    def set_limit(self, line: int | None) -> None:
+    @rule(line=st.integers(0, 2_000))
+    def set_limit(self, line: int) -> None:
         set_limits({self.customer.balance: line}, now=NOW)
         set_limits({self.customer.balance: 0}, now=NOW)
 

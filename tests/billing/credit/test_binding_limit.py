@@ -90,15 +90,16 @@ def test_soft_limits_and_those_of_others_bind_nobody(customer, outsider):
     assert binding_ids(customer) == [customer.balance] * 3
 
 
-def test_nothing_binds_who_pays_later_without_a_limit(customer):
+def test_the_credit_limit_binds_who_pays_later(customer):
     set_organization_terms(
         actor=OPERATOR, organization=customer.organization, billing_mode=BillingMode.POSTPAID,
         spend_limit_nanos=None, weight=1,
     )  # fmt: skip
     customer.organization.refresh_from_db()
-    assert binding_ids(customer) == [None] * 3
+    assert binding_ids(customer) == [customer.balance] * 3
     limit(customer, "key", "day", 100)
-    assert binding_ids(customer) == [None, None, limit_budget_id(customer.key.id, "day")]
+    daily = limit_budget_id(customer.key.id, "day")
+    assert binding_ids(customer) == [customer.balance, customer.balance, daily]
 
 
 def test_what_is_held_cannot_be_spent(customer, django_assert_num_queries):

@@ -27,7 +27,11 @@ from control.accounts.models import User
 from control.audit.models import AuditEvent
 from control.errors import Conflict, NotPermitted
 from control.feed.database_identity import database_id
-from control.organizations.models import BillingMode, Organization
+from control.organizations.models import (
+    DEFAULT_CREDIT_LIMIT_NANOS,
+    BillingMode,
+    Organization,
+)
 from control.organizations.services import set_organization_terms
 from control.permissions import Actor
 from serving.contract.budget import limit_budget_id
@@ -537,7 +541,9 @@ def test_a_postpaid_organization_spends_up_to_its_monthly_limit(customer, price)
     assert budget(name, NOW).available_nanos == 68_000
     assert ask_for(name, 132_000).code == "organization_spend_limit_exceeded"
     assert isinstance(ask_for(name, 132_000, now=NOW + timedelta(days=10)), LeaseGrant)
-    assert isinstance(ask_for(customer.balance, 10**12), LeaseGrant)
+    assert ask_for(customer.balance, DEFAULT_CREDIT_LIMIT_NANOS).code == "credit_balance_exhausted"
+    left = DEFAULT_CREDIT_LIMIT_NANOS - 132_000
+    assert isinstance(ask_for(customer.balance, left), LeaseGrant)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,8 @@ FAULTS = [
     ("UPDATE credit_lease SET settled_nanos = granted_nanos + 1", "No lease settled more"),
     ("UPDATE credit_lease SET keep_nanos = keep_nanos - 1", "Every budget's pending"),
     ("UPDATE credit_budget SET pending_nanos = pending_nanos + 1", "Every budget's pending"),
-    ("UPDATE credit_budget SET limit_nanos = 5 WHERE kind = 'balance'", "A prepaid balance is"),
+    ("UPDATE credit_budget SET limit_nanos = 5 WHERE kind = 'balance'", "A balance is limited"),
+    ("UPDATE organizations_organization SET billing_mode = 'postpaid'", "A balance's credit limit"),
     (
         "DELETE FROM metering_tally; UPDATE credit_budget SET limit_nanos = 5",
         "Nothing is leased beyond a limit",

@@ -5,16 +5,20 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from allauth.account.models import EmailAddress
+from django.core import mail
 from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
 from billing.credit.selectors import balances_nanos, owed_nanos
 from billing.invoicing.models import Invoice
+from billing.invoicing.printed import dollars
 from billing.invoicing.selectors import Standing, open_invoices, standing
 from billing.invoicing.services.disputes import open_dispute
 from billing.payments.models import StripePayment
 from billing.payments.services import charge_invoice, start_invoice_checkout
 from control.errors import Conflict, NotPermitted, ObjectNotFound
+from control.outbox.services import deliver_due
 from control.permissions import Role
 from tests.fixtures.invoicing import OPERATOR, InvoicedMonth, make_invoiced_month, sound
 from tests.fixtures.kept import kept
@@ -58,6 +62,21 @@ def test_an_invoice_is_collected_with_the_default_card(
     with pytest.raises(Conflict, match="Nothing is left"):
         charge_invoice(invoiced.id, now=timezone.now())
     assert sound()
+
+
+def test_a_charged_invoice_is_told_by_its_number(
+    org: SeededOrganization, stripe: StripeDouble, invoiced: Invoice
+) -> None:
+    address = org.owner.email
+    EmailAddress.objects.create(user=org.owner, email=address, verified=True, primary=True)
+    save_card(org, stripe)
+    pay(invoiced, stripe)
+    deliver_due(now=timezone.now())
+    [told] = [one for one in mail.outbox if one.subject.startswith("Payment received")]
+    total = dollars(invoiced.total_cents)
+    assert told.subject == f"Payment received from {org.organization.name}: {total}"
+    assert f"Invoice {invoiced.number}" in str(told.body)
+    assert "Tax" not in str(told.body)  # the invoice states it
 
 
 def test_while_one_is_under_way_there_is_no_other(

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from billing.credit.models import CreditGrant
+from control.audit.models import AuditEvent
 from control.catalog.models import Model
 from control.limits.models import RateLimitOverride
 from control.limits.rate_limits import create_usage_tier
@@ -152,8 +153,26 @@ def test_terms_that_are_not_sent_stay(script: Script, org: SeededOrganization) -
     assert script("patch", terms, {"billing_mode": "postpaid", "weight": 3}).status_code == 200
     script("patch", terms, {"spend_limit_nanos": 5})
     assert script("get", terms).json() == {
-        "billing_mode": "postpaid", "spend_limit_nanos": 5, "weight": 3,
+        "billing_mode": "postpaid", "spend_limit_nanos": 5, "credit_limit_nanos": 10**12,
+        "weight": 3,
     }  # fmt: skip
+
+
+def test_an_operator_sets_the_credit_limit_with_an_audit_event(
+    script: Script, org: SeededOrganization
+) -> None:
+    terms = f"organizations/{org.id}/terms"
+    body = {"billing_mode": "postpaid", "credit_limit_nanos": 7 * 10**9}
+    assert script("patch", terms, body).json()["credit_limit_nanos"] == 7 * 10**9
+    balance = script("get", f"organizations/{org.id}/balance").json()
+    assert (balance["credit_limit_nanos"], balance["is_credit_limit_suspended"]) == (
+        7 * 10**9, False,
+    )  # fmt: skip
+    event = AuditEvent.objects.filter(action="organization.terms_updated").latest("id")
+    assert event.details["after"]["credit_limit_nanos"] == 7 * 10**9
+    for nanos in (-1, 10**18 + 1):
+        status, param, _, _ = script.error("patch", terms, {"credit_limit_nanos": nanos})
+        assert (status, param) == (400, "credit_limit_nanos")
 
 
 def test_credit_is_granted_once_for_each_key(script: Script, org: SeededOrganization) -> None:

@@ -71,7 +71,7 @@ def test_the_layers_above_hear_of_it_inside_the_transaction() -> None:
     assert not Organization.objects.exists()
 
 
-def test_a_postpaid_organization_does_not_raise_its_own_credit_line(
+def test_a_postpaid_organization_does_not_raise_its_own_limit(
     org: SeededOrganization,
 ) -> None:
     limit: Any = {"organization": org.organization, "spend_limit_nanos": 10**12}

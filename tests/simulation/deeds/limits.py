@@ -69,6 +69,7 @@ def _terms(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepared:
         f"operator makes {organization_id} {mode}",
         lambda: set_organization_terms(
             actor=OPERATOR, billing_mode=mode, spend_limit_nanos=limit, weight=1,
+            credit_limit_nanos=limit,
             organization=Organization.objects.get(id=organization_id),
         ),
     )  # fmt: skip

@@ -18,12 +18,19 @@ class BalanceForecast:
 
     balance_nanos: int
     held_nanos: int
-    binding_limit: LimitStatus | None
+    binding_limit: LimitStatus
+    credit_limit_nanos: int
+    is_credit_limit_suspended: bool
     owed_nanos: int
     per_day_nanos: int
     days: int | None
     unused_nanos: int
     credits: list[Credit]
+
+    @property
+    def credit_left_nanos(self) -> int:
+        """The part of the credit limit that is not owed yet, never below 0."""
+        return max(self.credit_limit_nanos + min(self.balance_nanos, 0), 0)
 
 
 def balance_forecast(organization: Organization, now: datetime) -> BalanceForecast:
@@ -36,6 +43,8 @@ def balance_forecast(organization: Organization, now: datetime) -> BalanceForeca
         balance_nanos=money.balance_nanos,
         held_nanos=money.held_nanos,
         binding_limit=money.binding_limit,
+        credit_limit_nanos=money.credit_limit_nanos,
+        is_credit_limit_suspended=money.is_credit_limit_suspended,
         owed_nanos=max(owed_nanos(organization.id), 0),
         per_day_nanos=per_day_nanos,
         days=ahead.days,

@@ -57,6 +57,7 @@ def make_world(organizations: int, keys_each: int, now: datetime | None = None) 
             name=f"organization {number}",
             billing_mode=BillingMode.POSTPAID,
             spend_limit_nanos=LIMIT_NANOS,
+            credit_limit_nanos=LIMIT_NANOS,
         )
         for number in range(organizations)
     )
