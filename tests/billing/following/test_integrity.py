@@ -68,6 +68,7 @@ FAULTS = [
     ("UPDATE credit_grant SET expired_nanos = 1", "What expired of a grant"),
     ("DELETE FROM credit_grant", "Every credit account belongs to a grant"),
     ("UPDATE credit_grant SET closed_at = now()", "No closed grant has money left"),
+    ("UPDATE credit_grant SET has_remaining = NOT has_remaining", "A grant is marked as having"),
     ("UPDATE credit_lease SET settled_nanos = granted_nanos + 1", "No lease settled more"),
     ("UPDATE credit_lease SET keep_nanos = keep_nanos - 1", "Every budget's pending"),
     ("UPDATE credit_budget SET pending_nanos = pending_nanos + 1", "Every budget's pending"),
