@@ -85,6 +85,14 @@ CHECKS = (
         """,
     ),
     Check(
+        "A grant is marked as having something left while its account does",
+        """
+        SELECT g.id, g.organization_id, g.has_remaining, -a.balance_nanos AS left_nanos
+        FROM credit_grant g JOIN ledger_account a ON a.id = g.account_id
+        WHERE g.has_remaining <> (a.balance_nanos <> 0)
+        """,
+    ),
+    Check(
         "No closed grant has money left",
         """
         SELECT g.id, g.organization_id, -a.balance_nanos AS left_nanos

@@ -235,6 +235,9 @@ class CreditGrant(models.Model):
     expired_nanos = models.BigIntegerField(default=0)
     closed_at = models.DateTimeField(null=True, blank=True)
     reversed_at = models.DateTimeField(null=True, blank=True)
+    has_remaining = models.BooleanField(db_default=True, editable=False)
+    """Whether its account holds anything, kept by the database (sql/remaining.sql): usage looks for
+    credit among those that do, however many were used up."""
     idempotency_key = models.CharField(max_length=200)
     reason = models.CharField(max_length=200)
     granted_by = models.CharField(max_length=254)
@@ -257,6 +260,22 @@ class CreditGrant(models.Model):
                 fields=["expires_at"],
                 name="grant_open_by_expiry",
                 condition=Q(closed_at__isnull=True),
+            ),
+            models.Index(
+                fields=["expires_at"],
+                name="grant_by_expiry",
+                include=["organization_id"],
+                condition=Q(reversed_at__isnull=True),
+            ),
+            models.Index(
+                fields=["organization_id"],
+                name="grant_with_remaining",
+                condition=Q(reversed_at__isnull=True, has_remaining=True),
+            ),
+            models.Index(
+                fields=["organization_id", "expires_at"],
+                name="grant_expired",
+                condition=Q(reversed_at__isnull=True, expired_nanos__gt=0),
             ),
         ]
 

@@ -386,26 +386,38 @@ def held_since_before(budget_row: int, moment: datetime) -> int:
     return int(open_leases.aggregate(nanos=Coalesce(Sum(held), 0))["nanos"])
 
 
-def credit_sources(organization_ids: Sequence[str]) -> dict[str, list[CreditSource]]:
+def credit_sources(
+    organization_ids: Sequence[str], *, valid_at: datetime
+) -> dict[str, list[CreditSource]]:
     """Return what usage is drawn from, per organization: soonest to expire first, promotional
-    before paid. Expired grants are there too: late usage may take back what expiry took."""
-    rows = (
+    before paid. Grants that expired after `valid_at` are there too, since late usage may take back
+    what expiry took."""
+    sources: dict[str, list[CreditSource]] = {}
+    for grant in drawable_grants(organization_ids, valid_at=valid_at):
+        source = CreditSource(
+            grant.id, grant.organization_id, grant.kind, grant.expires_at, grant.remaining_nanos,
+            grant.expired_nanos,
+        )  # fmt: skip
+        sources.setdefault(grant.organization_id, []).append(source)
+    return sources
+
+
+def drawable_grants(
+    organization_ids: Sequence[str], *, valid_at: datetime
+) -> QuerySet[CreditGrant]:
+    """Return the grants that usage valid at a moment may draw, with their accounts, in the order in
+    which it does. None is read that was used up, or expired before."""
+    is_valid = Q(expires_at__isnull=True) | Q(expires_at__gte=valid_at)
+    has_expired = Q(expired_nanos__gt=0, expires_at__gte=valid_at)
+    return (
         CreditGrant.objects.filter(
-            Q(account__balance_nanos__lt=0) | Q(expired_nanos__gt=0),
+            Q(is_valid, has_remaining=True) | has_expired,
             organization_id__in=organization_ids,
             reversed_at__isnull=True,
         )
+        .select_related("account")
         .order_by(F("expires_at").asc(nulls_last=True), "-kind", "granted_at", "id")
-        .values_list(
-            "id", "organization_id", "kind", "expires_at", "account__balance_nanos",
-            "expired_nanos",
-        )
-    )  # fmt: skip
-    sources: dict[str, list[CreditSource]] = {}
-    for grant_id, owner, kind, expires_at, balance, expired in rows:
-        source = CreditSource(grant_id, owner, kind, expires_at, -balance, expired)
-        sources.setdefault(owner, []).append(source)
-    return sources
+    )
 
 
 def lease(lease_id: int) -> Lease:

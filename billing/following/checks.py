@@ -1,5 +1,9 @@
 """What must hold between events, sums, budgets, postings and seals. Days that are not sealed are
-checked against their usage (`open_usage`), sealed ones by their seals."""
+checked against their usage, sealed ones by their seals.
+
+USAGE_CHECKS read `open_usage`, a query that `billing.following.open_usage` names; it runs them
+together, and hands the others what the usage of open days came to (OPEN_CHARGES).
+"""
 
 from billing.following.rollups import NANOS, SUMMED, TOKENS
 from billing.following.sealing import CHAINED, SUMS
@@ -11,9 +15,19 @@ SEALED = "(SELECT coalesce(max(day), '-infinity') FROM metering_day WHERE sealed
 REACH = "INTERVAL '92 days'"
 """How long after a request its usage may arrive: sums of older periods stand still."""
 CHARGED = " + ".join(NANOS)
+CHARGES = {
+    "organization_id": "text", "caller_id": "bigint", "received_on": "date",
+    "is_followed": "boolean", "nanos": "bigint",
+}  # fmt: skip
+"""Of OPEN_CHARGES: each is a parameter, an array."""
+OPEN_CHARGES = f"""
+    unnest({", ".join(f"%({name})s::{kind}[]" for name, kind in CHARGES.items())})
+        AS open_charges ({", ".join(CHARGES)})
+"""
+"""What usage of open days is charged, by caller and the UTC day on which it was received."""
 UNFOLLOWED = f"""
-    SELECT organization_id, sum({CHARGED}) AS nanos FROM open_usage
-    WHERE NOT is_waived AND NOT is_followed GROUP BY 1
+    SELECT organization_id, sum(nanos) AS nanos FROM {OPEN_CHARGES}
+    WHERE NOT is_followed GROUP BY 1
 """  # noqa: S608 -- constants of this module
 UNPOSTED = "SELECT organization_id, sum(nanos) AS nanos FROM credit_unposted_usage GROUP BY 1"
 
@@ -86,7 +100,7 @@ BUDGET_CHECKS = (
             SELECT organization_id, sum(nanos) AS nanos FROM (
                 SELECT organization_id, {CHARGED} AS nanos FROM following_seal
                 UNION ALL
-                SELECT organization_id, {CHARGED} FROM open_usage WHERE NOT is_waived
+                SELECT organization_id, nanos FROM {OPEN_CHARGES}
             ) AS every GROUP BY 1
         )
         SELECT organization_id, b.posted_nanos AS posted, used.nanos AS charged
@@ -104,7 +118,8 @@ BUDGET_CHECKS = (
             SELECT caller_id, bucket_at, {CHARGED} AS nanos FROM following_hour_rollup, since
             WHERE accounted_on <= {SEALED} AND bucket_at >= since.at
             UNION ALL
-            SELECT caller_id, bucket_at, {CHARGED} FROM open_usage WHERE NOT is_waived
+            SELECT caller_id, received_on::timestamp AT TIME ZONE 'UTC', nanos
+            FROM {OPEN_CHARGES}
         ), monthly AS (
             SELECT caller_id, date_trunc('month', bucket_at, 'UTC') AS starts_at,
                 sum(nanos) AS nanos
@@ -128,7 +143,8 @@ BUDGET_CHECKS = (
             SELECT caller_id, bucket_at, {CHARGED} AS nanos FROM following_hour_rollup
             WHERE accounted_on <= {SEALED} AND bucket_at >= current_date - {REACH}
             UNION ALL
-            SELECT caller_id, bucket_at, {CHARGED} FROM open_usage WHERE NOT is_waived
+            SELECT caller_id, received_on::timestamp AT TIME ZONE 'UTC', nanos
+            FROM {OPEN_CHARGES}
         ), fine AS (
             SELECT *, split_part(budget_id, ':', 2) AS owner FROM credit_budget
             WHERE period IN ('week', 'day') AND starts_at >= current_date - {REACH}
@@ -270,6 +286,6 @@ SEAL_CHECKS = (
     ),
 )
 
-CHECKS = (*USAGE_CHECKS, *BUDGET_CHECKS, *POSTING_CHECKS, *SEAL_CHECKS)
+BOOK_CHECKS = (*BUDGET_CHECKS, *POSTING_CHECKS, *SEAL_CHECKS)
 
 assert set(SUMS[1:]) < set(SUMMED)  # noqa: S101 -- what is sealed is rolled up

@@ -1,4 +1,5 @@
-"""All checks of the house together, on one snapshot of the database."""
+"""All checks of the house together, on one snapshot of the database, which nothing waits for: they
+only read, so that their transaction has no id."""
 
 from datetime import date, datetime
 from importlib import import_module
@@ -9,9 +10,9 @@ from django.db import connection, transaction
 from django.db.models import F
 
 from billing.credit import integrity as credit
-from billing.following.checks import CHECKS
+from billing.following.checks import BOOK_CHECKS
 from billing.following.models import Proof
-from billing.following.open_usage import drop_open_usage, sum_open_usage
+from billing.following.open_usage import check_usage
 from billing.following.sealing import PATIENTLY, digests
 from billing.following.span import span, usage_of_span
 from billing.ledger import integrity as ledger
@@ -36,12 +37,13 @@ def check_all() -> list[Finding]:
     is_outermost = not connection.in_atomic_block
     with transaction.atomic(), connection.cursor() as cursor:
         if is_outermost:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         cursor.execute(PATIENTLY)
-        sum_open_usage()
-        every = (*ledger.CHECKS, *credit.CHECKS, *CHECKS, *checks_above())
-        findings = [run(check) for check in every]
-        drop_open_usage()
+        findings = [run(check) for check in (*ledger.CHECKS, *credit.CHECKS)]
+        of_usage, charges = check_usage()
+        findings += of_usage
+        findings += [run(check, charges) for check in BOOK_CHECKS]
+        findings += [run(check) for check in checks_above()]
         day = next_to_hash()
         return [*findings, *([hash_again(day)] if day else [])]
 

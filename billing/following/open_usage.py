@@ -3,17 +3,23 @@
 Day by day: a day's groups fit into memory where those of three months do not, days are shared among
 workers, and no hour is of two days. What checks read is added up again, so that late usage and
 corrections, which are few, may stand in rows of their own.
+
+All of it is SELECTs: a transaction that writes, be it a temporary table, has an id, beyond which no
+follower reads until it ends. What later statements need is handed to them as arrays.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
 from django.db import connection
 
+from billing.following.checks import CHARGES, USAGE_CHECKS
 from billing.following.models import Cursor
 from billing.following.rollups import NANOS, TOKENS
 from billing.following.span import LATE, Span, last_day, open_span, usage_of_span
+from billing.ledger.integrity import SHOWN_MAX, Check, Finding
 from billing.metering.partitions import first_id
 from serving.contract.usage import BILLABLE
 
@@ -92,19 +98,63 @@ OF_A_DAY = """(
         AND accounted_on BETWEEN %(first)s AND %(last)s
 ) AS usage"""
 OF_LATE = f"(SELECT * FROM metering_usage_event WHERE {LATE}) AS usage"  # noqa: S608
-SUM = """
-/* Sum the usage of open days that was received on them, day by day. */
-CREATE TEMPORARY TABLE open_usage AS {days}
-"""
-ADD = f"""
-/* Add the few others: received before, or corrected. Workers could not read those. */
-INSERT INTO open_usage
+FEW = f"""
 {_sums(OF_LATE, "")} UNION ALL {_sums(usage_of_span("following_correction"), "sign * ")}
 """
+"""Received before the open days, or corrected. Workers could not read those."""
+COLUMNS = {
+    "organization_id": "text", "caller_id": "bigint", "supply_id": "bigint",
+    "accounted_on": "date", "bucket_at": "timestamptz", "outcome": "text", "is_waived": "boolean",
+    "is_rolled_up": "boolean", "is_followed": "boolean", "request_count": "int",
+    **dict.fromkeys((*TOKENS, *NANOS), "bigint"), "misrated_count": "bigint",
+    "misjudged_count": "bigint",
+}  # fmt: skip
+"""Of `open_usage`."""
 
 
-def sum_open_usage() -> None:
-    """Make the temporary table `open_usage`; it lasts until `drop_open_usage`."""
+def _arrays(columns: Iterable[str]) -> str:
+    """Return the columns of all rows as PostgreSQL's texts of arrays, in one row."""
+    arrays = (f"coalesce(array_agg({name})::text, '{{}}')" for name in columns)
+    return f"ARRAY[{', '.join(arrays)}]"
+
+
+def _found(place: int, check: Check) -> str:
+    """Return how many counterexamples a check has, and the first of them."""
+    return f"""
+        SELECT {place}, count(*), (array_agg(row_to_json(found)::text))[1:{SHOWN_MAX}]
+        FROM ({check.counterexamples}) AS found
+    """  # noqa: S608 -- constants of these modules
+
+
+SUM_FEW = f"""
+/* Sum the few: usage received before the open days, or corrected. */
+SELECT {_arrays(COLUMNS)} FROM ({FEW}) AS few
+"""  # noqa: S608 -- constants of this module
+
+
+def _check_usage(days: Sequence[str]) -> str:
+    """Return the statement that checks the usage of open days and adds its charges up, in one pass
+    over their sums, each day's by a query of its own."""
+    few = ", ".join(f"%(few_{name})s::{kind}[]" for name, kind in COLUMNS.items())
+    found = (_found(place, check) for place, check in enumerate(USAGE_CHECKS))
+    return f"""
+        /* Check the usage of open days, and add its charges up. */
+        WITH on_time AS MATERIALIZED ({" UNION ALL ".join(days)}), open_usage AS NOT MATERIALIZED (
+            SELECT * FROM on_time UNION ALL SELECT * FROM unnest({few})
+        )
+        {" UNION ALL ".join(found)} UNION ALL
+        SELECT {len(USAGE_CHECKS)}, count(*), {_arrays(CHARGES)} FROM (
+            SELECT organization_id, caller_id, (bucket_at AT TIME ZONE 'UTC')::date AS received_on,
+                is_followed, sum({" + ".join(NANOS)})::bigint AS nanos
+            FROM open_usage WHERE NOT is_waived GROUP BY 1, 2, 3, 4
+        ) AS charged
+        ORDER BY 1
+    """  # noqa: S608 -- constants of these modules
+
+
+def check_usage() -> tuple[list[Finding], dict[str, str]]:
+    """Check the usage of open days; return what came of each of USAGE_CHECKS, and the charges by
+    caller and day, as the arrays that `checks.OPEN_CHARGES` names."""
     days = open_span()
     begins = _begins(days)
     parameters: dict[str, Any] = {
@@ -114,11 +164,23 @@ def sum_open_usage() -> None:
     }
     parts = [_sums(OF_A_DAY.format(n=n, next=n + 1), "") for n in range(len(begins) - 1)]
     with connection.cursor() as cursor:
+        cursor.execute(SUM_FEW, parameters)
+        few = zip(COLUMNS, cursor.fetchone()[0], strict=True)
+        parameters |= {f"few_{name}": values for name, values in few}
         cursor.execute(SHARED)
-        cursor.execute(SUM.format(days=" UNION ALL ".join(parts)), parameters)
+        cursor.execute(_check_usage(parts), parameters)
+        *rows, (_, _, charges) = cursor.fetchall()
         cursor.execute(ALONE)
-        cursor.execute(ADD, parameters)
-        cursor.execute("ANALYZE open_usage")
+    findings = [
+        Finding(check.sentence, count, tuple(_shown(row) for row in found or ()))
+        for check, (_, count, found) in zip(USAGE_CHECKS, rows, strict=True)
+    ]
+    return findings, dict(zip(CHARGES, charges, strict=True))
+
+
+def _shown(row: str) -> str:
+    """Return a counterexample as `Finding` shows it."""
+    return ", ".join(f"{name}={value}" for name, value in json.loads(row).items())
 
 
 def _begins(days: Span) -> Sequence[str]:
@@ -133,9 +195,3 @@ def _begins(days: Span) -> Sequence[str]:
 def _cursors() -> dict[str, str]:
     """Return how far each follower has come."""
     return {name: str(xid) for name, xid in Cursor.objects.values_list("name", "xid")}
-
-
-def drop_open_usage() -> None:
-    """Drop the temporary table."""
-    with connection.cursor() as cursor:
-        cursor.execute("DROP TABLE IF EXISTS pg_temp.open_usage")

@@ -1,5 +1,6 @@
 """Checks of the books. A check is a sentence and the query that finds what contradicts it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.db import connection
@@ -29,10 +30,10 @@ class Finding:
         return self.counterexample_count == 0
 
 
-def run(check: Check) -> Finding:
-    """Ask the database for counterexamples."""
+def run(check: Check, parameters: Mapping[str, str] | None = None) -> Finding:
+    """Ask the database for counterexamples; `parameters` are those that the check's SQL names."""
     with connection.cursor() as cursor:
-        cursor.execute(check.counterexamples)
+        cursor.execute(check.counterexamples, parameters)
         names = [column.name for column in cursor.description or ()]
         rows = cursor.fetchall()
     shown = tuple(

@@ -57,6 +57,7 @@ LOOKED_AT = 9
 """The step after which all figures are compared, as they are at rest."""
 Figures = tuple[int, int, int | None]
 LATEST = datetime.max.replace(tzinfo=UTC)
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def check_figures(monitor: psycopg.Connection, world: World, step: int | None = None) -> None:
@@ -169,7 +170,7 @@ def _check_grants(monitor: psycopg.Connection, world: World) -> None:
     """Grants are shown with what is left of them, and drawn in their order."""
     now, rows = world.clock.now, monitor.execute(GRANTS).fetchall()
     owed: dict[str, int] = dict(monitor.execute(OWED).fetchall())
-    sources = selectors.credit_sources(world.organization_ids)
+    sources = selectors.credit_sources(world.organization_ids, valid_at=LONG_AGO)
     for owner in world.organization_ids:
         mine = {row[0]: row for row in rows if row[1] == owner}
         organization = Organization.objects.get(id=owner)

@@ -84,7 +84,8 @@ def post_unposted(
     if not pieces:
         return 0
     owners = sorted({one.organization_id for one in pieces})
-    sources = credit_sources(owners)
+    earliest = min(piece.received_before or FOR_EVER for piece in pieces)
+    sources = credit_sources(owners, valid_at=earliest)
     by_day: dict[tuple[str, date], list[Unposted]] = defaultdict(list)
     for piece in pieces:
         by_day[piece.organization_id, piece.accounted_on].append(piece)
@@ -104,7 +105,7 @@ def allocate(organization_ids: Collection[str], *, now: datetime) -> None:
     if not owed:
         return
     postings = []
-    for owner, sources in credit_sources(list(owed)).items():
+    for owner, sources in credit_sources(list(owed), valid_at=now).items():
         valid = [
             replace(source, expires_at=None, expired_nanos=0)
             for source in sources

@@ -1,15 +1,21 @@
 """`check_integrity` is silent about sound books and names every fault planted in them."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from io import StringIO
 
 import msgspec
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 
+from billing.following import integrity
+from billing.following.follow import follow
 from billing.following.integrity import check_all, check_and_tell, checks_above, next_to_hash
+from billing.following.models import Cursor
+from billing.ledger.integrity import Check
 from billing.metering.ingest import ingest
-from billing.metering.models import Day
+from billing.metering.models import Day, UsageEvent
 from control.alarms.models import AlarmCount
 from tests.fixtures.following import catch_up, finish
 from tests.fixtures.usage import (
@@ -21,6 +27,7 @@ from tests.fixtures.usage import (
     make_event,
     with_lease,
 )
+from tests.fixtures.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 
@@ -68,6 +75,7 @@ FAULTS = [
     ("UPDATE credit_grant SET expired_nanos = 1", "What expired of a grant"),
     ("DELETE FROM credit_grant", "Every credit account belongs to a grant"),
     ("UPDATE credit_grant SET closed_at = now()", "No closed grant has money left"),
+    ("UPDATE credit_grant SET has_remaining = NOT has_remaining", "A grant is marked as having"),
     ("UPDATE credit_lease SET settled_nanos = granted_nanos + 1", "No lease settled more"),
     ("UPDATE credit_lease SET keep_nanos = keep_nanos - 1", "Every budget's pending"),
     ("UPDATE credit_budget SET pending_nanos = pending_nanos + 1", "Every budget's pending"),
@@ -197,3 +205,54 @@ def test_sealed_days_are_hashed_in_turn(customer, price):
     for minutes, day in enumerate((first, second, first)):
         assert next_to_hash() == day
         check_and_tell(now=NOW + timedelta(days=3, minutes=minutes))
+
+
+def test_the_checks_hold_no_transaction_id(lively, monkeypatch):
+    """Sealed days, late usage and corrections are among what they read."""
+    has_id = Check("It has no id", "SELECT 1 WHERE pg_current_xact_id_if_assigned() IS NOT NULL")
+    real = checks_above()
+    monkeypatch.setattr(integrity, "checks_above", lambda: [*real, has_id])
+    assert broken_promises() == []
+
+
+def test_followers_read_on_while_the_checks_run(
+    lively, superuser_connection, customer, price, monkeypatch
+):
+    """The last check waits for a lock until a follower has read what was ingested meanwhile."""
+    waits = Check("It waits", f"SELECT 1 WHERE pg_advisory_xact_lock_shared({GATE}) IS NULL")
+    monkeypatch.setattr(integrity, "checks_above", lambda: [waits])
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        superuser_connection.execute("SELECT pg_advisory_lock(%s)", [GATE])
+        try:
+            running = pool.submit(check_alone)
+            wait_until(
+                lambda: superuser_connection.execute(WAITING).fetchone() == (1,), what="the checks"
+            )
+            ingest(make_batch([make_event(customer, price)]), now=NOW)
+            written = max(int(one.ingested_xid) for one in UsageEvent.objects.all())
+            wait_until(
+                lambda: follow("rollups", now=NOW) and cursor_xid() > written, what="the follower"
+            )
+            assert not running.done()
+        finally:
+            superuser_connection.execute("SELECT pg_advisory_unlock(%s)", [GATE])
+        assert all(one.holds for one in running.result(timeout=60))
+
+
+GATE = 0x67_6174_65
+WAITING = """
+SELECT count(*) FROM pg_stat_activity
+WHERE wait_event_type = 'Lock' AND wait_event = 'advisory' AND datname = current_database()
+"""
+
+
+def check_alone() -> list:
+    """Run every check on a connection of its own, which ends with it."""
+    try:
+        return check_all()
+    finally:
+        connection.close()
+
+
+def cursor_xid() -> int:
+    return int(Cursor.objects.get(name="rollups").xid)
