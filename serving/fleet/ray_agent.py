@@ -26,7 +26,7 @@ ROOM_SECONDS = 2.0
 """How long a group may stay pending until there is no room for it."""
 BEGIN_SECONDS = 60.0
 """For Ray to start an actor's process, and for that to start the node."""
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.25
 """For actors to answer; those that do not are passed over."""
 DESCRIBE_SECONDS = 10.0
 SETTINGS = (

@@ -7,6 +7,7 @@ Silence of Ray is not death of replicas: while it lasts nothing is started, and 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -88,6 +89,7 @@ class RayLauncher:
         self._cluster: ClusterReport | None = None
         self._looked_at = float("-inf")
         """When the look began that `_cluster` is from."""
+        self._in_doubt = asyncio.Event()
         self._running: dict[str, RunningReplica] = {}
         self._unknown_since: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -159,13 +161,20 @@ class RayLauncher:
             while True:
                 await self._look()
                 await self._sweep(known, may_end)
-                await asyncio.sleep(RETRY_SECONDS if self._problem else LOOK_SECONDS)
+                await self._pause()
 
     async def close(self) -> None:
         """Leave the cluster; all replicas live on."""
         for task in self._tasks:
             task.cancel()
         await self._client.close()
+
+    async def _pause(self) -> None:
+        """Wait for the next look, which comes at once where it decides about a silent node."""
+        self._in_doubt.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RETRY_SECONDS if self._problem else LOOK_SECONDS):
+                await self._in_doubt.wait()
 
     def _replica(self, handle: RayHandle) -> RunningReplica:
         known = self._running.get(handle.replica_id)
@@ -269,6 +278,9 @@ class RayLauncher:
                     replica.node.forget_attempts()
                 if replica.node.url and not replica.loss:
                     replica.node.attempt()
+                    is_new = replica.node.failures and replica.node.failing_since > self._looked_at
+                    if is_new and not self._problem:
+                        self._in_doubt.set()
             before = now
 
     async def _sweep(self, known: Collection[str], may_end: Callable[[], Awaitable[bool]]) -> None:
