@@ -11,7 +11,7 @@ DROP FUNCTION credit_mark_remaining();
 
 class Migration(migrations.Migration):
     dependencies = [
-        ('credit', '0002_funded_by_the_ledger'),
+        ('credit', '0003_credit_limit'),
         ('ledger', '0002_funded'),
     ]
 

@@ -6,7 +6,7 @@ class Migration(migrations.Migration):
     atomic = False
 
     dependencies = [
-        ('credit', '0003_remaining'),
+        ('credit', '0004_remaining'),
     ]
 
     operations = [
