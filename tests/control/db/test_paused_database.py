@@ -235,7 +235,8 @@ def asked(route: Route) -> tuple[Route, int, float]:
     elif route.room == "scim":
         headers["authorization"] = "Bearer somebodys"
     elif route.room in ("internal", "metrics"):
-        headers |= bearer("fleet" if "engine-counters" in route.path({}) else "gateway")
+        of_fleets = any(part in route.path({}) for part in ("engine-counters", "fleets/"))
+        headers |= bearer("fleet" if of_fleets else "gateway")
     else:
         client.cookies[settings.SESSION_COOKIE_NAME] = "x" * 32
     began = time.monotonic()
