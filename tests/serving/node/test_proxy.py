@@ -303,7 +303,6 @@ async def test_an_engine_that_reads_nothing_stops_its_own_client_alone() -> None
         node.told.connections[0].transport.pause_reading()
         writer.write(bytes(size))
         await eventually(lambda: _stands_still(writer.transport.get_write_buffer_size))
-        assert writer.transport.get_write_buffer_size() > size // 4
         assert await node.ask(request()) == ANSWER
         node.told.connections[0].transport.resume_reading()
         await eventually(lambda: len(node.told.bodies) == size + len(BODY))
