@@ -6,7 +6,6 @@ import socket
 import sys
 from pathlib import Path
 
-import psutil
 import psycopg
 import redis
 
@@ -14,13 +13,13 @@ from control.db.connection import connect
 from infra.local.config import DEMO_WEIGHTS, HOST, LocalConfig, LocalError
 from serving.contract.required_versions import unsupported_python
 from serving.engine.vllm import installed_device
+from serving.fleet.local_launcher import available_bytes
 
 DISK_BYTES_MIN = 3 * 10**9
 MEMORY_BYTES_MIN = 6 * 10**9  # one vLLM replica takes 3-4 GB, the rest of the platform 1 GB
 EMBEDDER_BYTES_MIN = 10 * 10**9
 """For a second replica beside it."""
 SERVER_SECONDS_MAX = 3
-CGROUP = Path("/sys/fs/cgroup")
 
 
 def check_machine(config: LocalConfig) -> None:
@@ -72,17 +71,6 @@ def fits_embedder(config: LocalConfig) -> bool:
     if config.is_embedder_named or config.engine != "vllm":
         return True
     return installed_device() == "cpu" and available_bytes() >= EMBEDDER_BYTES_MIN
-
-
-def available_bytes() -> int:
-    """Return the memory that may still be taken: the machine's, or less if a cgroup says so."""
-    machine = int(psutil.virtual_memory().available)
-    try:
-        limit = (CGROUP / "memory.max").read_text().strip()
-        used = int((CGROUP / "memory.current").read_text())
-    except OSError:
-        return machine
-    return machine if limit == "max" else min(machine, int(limit) - used)
 
 
 def check_ports(config: LocalConfig) -> None:

@@ -187,13 +187,6 @@ def kv_parts(tokens: int, slots: Mapping[str, int], held: Mapping[str, int]) -> 
         beyond |= more
 
 
-def organization_parts(demands: DemandTotals, gateway: str) -> dict[str, float]:
-    """Return which part of its slots an organization has at a gateway, of those that wait there and
-    come through others too."""
-    parts = demands.parts(gateway, demands.organizations(gateway))
-    return {organization: part for organization, part in parts.items() if part < 1.0}
-
-
 def _by_group(
     slots: float, totals: TierTotals, gateways: Iterable[str], *, of_all: bool
 ) -> dict[str, float]:

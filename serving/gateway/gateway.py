@@ -124,13 +124,7 @@ class Gateway:
             wall=clock.now,
             gather_seconds=config.usage_gather_seconds,
         )
-        self.orphans = (
-            OrphanedJournals(
-                config.siblings_directory, config.directory, self.api, self.lineage, clock
-            )
-            if config.siblings_directory
-            else None
-        )
+        self.orphans = self._orphans(config)
         self.control_feed = control_feed(
             FeedSource(self.session, f"{config.control_url}/internal/v1/feed", config.credential),
             config.directory / "feed.sqlite3",
@@ -156,6 +150,12 @@ class Gateway:
         """Whether clients can connect; whoever listens for it says so."""
         self.is_draining = False
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _orphans(self, config: GatewayConfig) -> OrphanedJournals | None:
+        siblings = config.siblings_directory
+        if siblings is None:
+            return None
+        return OrphanedJournals(siblings, config.directory, self.api, self.lineage, self.clock)
 
     def _links(self, config: GatewayConfig) -> dict[str, FleetLink]:
         return {

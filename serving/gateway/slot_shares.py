@@ -26,7 +26,7 @@ from serving.contract.slot_shares import (
     SlotSharesReply,
 )
 from serving.contract.tiers import DEFAULT_GUARANTEES
-from serving.contract.units import TIERS, Tier
+from serving.contract.units import TIERS
 from serving.internal_http import InternalCallError, InternalHttpClient
 from serving.pool.pool import Pool
 from serving.pool.queue import Waiter
@@ -251,7 +251,7 @@ class KnownDemand:
             for tier, named in organizations.items()
             if len(self._tiers[tier]) or tier in in_use
         }
-        return DeploymentDemand(_held(pool), tiers, pool.queue.has_multi_sequence_waiter)
+        return DeploymentDemand(replica_usage(pool), tiers, pool.queue.has_multi_sequence_waiter)
 
 
 NOTHING = OrganizationDemand(1, 0, 0)
@@ -308,18 +308,8 @@ class KnownOrganizations:
         return has_room and (is_paying or len(self._never_paid) < NEVER_PAID_MAX)
 
 
-def demand_of(pool: Pool) -> DeploymentDemand:
-    """Return what a pool has to do, and what it holds. A tier in use for which `batch` leaves slots
-    free is named without any organization too."""
-    tiers: dict[Tier, dict[str, OrganizationDemand]] = {tier: {} for tier in pool.urgent_tiers}
-    for tier, line in pool.queue.tier_queues.items():
-        known = KnownOrganizations()
-        if organizations := known.take(line, known.all_of(line)):
-            tiers[tier] = organizations
-    return DeploymentDemand(_held(pool), tiers, pool.queue.has_multi_sequence_waiter)
-
-
-def _held(pool: Pool) -> dict[str, ReplicaUsage]:
+def replica_usage(pool: Pool) -> dict[str, ReplicaUsage]:
+    """Return what a gateway holds of each replica of a pool: slots, and tokens of its KV cache."""
     kv = _kv_demands(pool)
     return {
         id_: ReplicaUsage(one.share, one.in_flight, one.may_exceed or one.is_exceeded, kv.get(id_))

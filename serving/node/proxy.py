@@ -104,7 +104,23 @@ def _route(route: tuple[str, str]) -> Route:
     return route[0].encode(), route[1].encode()
 
 
-class ProxiedConnection(asyncio.Protocol):
+class PausableProtocol(asyncio.Protocol):
+    """One side of an exchange, which reads no more while the other side is behind."""
+
+    _transport: asyncio.Transport
+
+    def pause(self) -> None:
+        """Read nothing for now: the other side takes less than is sent."""
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on: the other side took what it was sent."""
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+
+class ProxiedConnection(PausableProtocol):
     """One client, one request at a time, over one connection to the engine that it keeps.
 
     Whatever breaks the exchange closes both: the client then sees what it would see of the engine.
@@ -114,7 +130,6 @@ class ProxiedConnection(asyncio.Protocol):
         self.is_closed = False
         self._proxy = proxy
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport
         self._parser = httptools.HttpRequestParser(self)
         self._engine: EngineConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -265,16 +280,6 @@ class ProxiedConnection(asyncio.Protocol):
         """Pass a part of the answer on."""
         self._transport.write(data)
 
-    def pause(self) -> None:
-        """The engine is behind: read no more of the client."""
-        if not self._transport.is_closing():
-            self._transport.pause_reading()
-
-    def resume(self) -> None:
-        """The engine took what it was sent."""
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
-
     def engine_lost(self) -> None:
         """The engine closed: what it sent before still reaches the client."""
         self._engine = None
@@ -348,12 +353,11 @@ def is_length(value: bytes) -> bool:
     return value.isdigit() and len(value) <= LENGTH_DIGITS_MAX
 
 
-class EngineConnection(asyncio.Protocol):
+class EngineConnection(PausableProtocol):
     """The connection that a client's requests go to the engine by; parses answers for their end."""
 
     def __init__(self, client: ProxiedConnection) -> None:
         self._client: ProxiedConnection | None = client
-        self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
         self._status = 0
         self._is_complete = True
@@ -364,16 +368,6 @@ class EngineConnection(asyncio.Protocol):
         """Send a part of a request."""
         self._is_complete = False
         self._transport.write(data)
-
-    def pause(self) -> None:
-        """Read no more for now."""
-        if not self._transport.is_closing():
-            self._transport.pause_reading()
-
-    def resume(self) -> None:
-        """Read on."""
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
 
     def close(self) -> None:
         """Close at once: an engine at work hears of it and stops."""

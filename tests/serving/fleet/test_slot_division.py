@@ -55,7 +55,10 @@ def never_paid_parts(slots: int, demands: Demands) -> dict[str, float]:
 
 
 def organization_parts(demands: Demands, gateway: str) -> dict[str, float]:
-    return slot_division.organization_parts(added_up(demands), gateway)
+    """The parts at a gateway of those that come through others too."""
+    totals = added_up(demands)
+    parts = totals.parts(gateway, totals.organizations(gateway))
+    return {organization: part for organization, part in parts.items() if part < 1.0}
 
 
 def demand(tier: str = "default", **organizations: tuple[int, int, int]) -> DeploymentDemand:

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from serving.contract.slot_shares import NEVER_PAID
-from serving.gateway.slot_shares import demand_of
 from serving.pool.overload import LoadShedder
 from serving.pool.tier_queue import QueueLimits
 from tests.fixtures import catalog
+from tests.fixtures.demand import demand_of
 from tests.fixtures.gateway import MESSAGES, Stack
 from tests.fixtures.waiting import eventually
 

@@ -17,12 +17,12 @@ from serving.engine.events import TokenUsage
 from serving.engine.simulated.engine import SimulatedEngine
 from serving.engine.simulated.request import SimulatedRequest
 from serving.engine.simulated.settings import SimulatorSettings
-from serving.gateway.slot_shares import demand_of
 from serving.pool.pool import Pool, Slot
 from serving.pool.prefix_history import BLOCK_BYTES
 from serving.pool.replicas import Replica
 from serving.pool.slot_request import PoolError, PoolOverloaded, SlotRequest
 from tests.fixtures.catalog import replica
+from tests.fixtures.demand import demand_of
 from tests.serving.pool.cluster import leaping
 
 CAPACITY = 200_000

@@ -15,14 +15,14 @@ from serving.contract.slot_shares import (
 )
 from serving.contract.units import TIERS, Tier
 from serving.fleet.demand_totals import DemandTotals
-from serving.fleet.slot_division import due_by_tier, never_paid_parts, organization_parts
+from serving.fleet.slot_division import due_by_tier, never_paid_parts
 from serving.fleet.slot_shares import GATEWAY_SECONDS, SlotAllocator
-from serving.gateway.slot_shares import demand_of
 from serving.internal_http import InternalCallError
 from serving.pool.pool import Pool
 from serving.pool.queue import Waiter
 from serving.pool.slot_request import SlotRequest
 from serving.pool.tier_queue import QueueLimits, ServiceCharge
+from tests.fixtures.demand import demand_of
 from tests.serving.pool.cluster import Cluster, Reporter, leaping
 
 GATEWAYS, SLOTS = 3, 6
@@ -127,7 +127,9 @@ class Unsettled:
             assert never_paid_parts(slots, known) == never_paid_parts(slots, whole)
         for gateway in here:
             name = f"g{gateway}"
-            assert organization_parts(known, name) == organization_parts(whole, name)
+            assert known.organizations(name) == whole.organizations(name)
+            everyone = whole.organizations(name)
+            assert known.parts(name, everyone) == whole.parts(name, everyone)
             for line in self.cluster.pools[gateway].queue.tier_queues.values():
                 for tenant in line.busy():
                     if tenant.waiting and tenant.tenant_id != NEVER_PAID:

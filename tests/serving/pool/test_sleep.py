@@ -10,11 +10,11 @@ import pytest
 
 from serving.contract.records import DeploymentRecord, DeploymentTimeouts
 from serving.contract.replica import ReplicaRecord
-from serving.gateway.slot_shares import demand_of
 from serving.pool.pool import Pool
 from serving.pool.slot_request import NoReadyReplica, SlotRequest, TenantQueueFull
 from serving.pool.tier_queue import QueueLimits
 from tests.fixtures import catalog
+from tests.fixtures.demand import demand_of
 
 READY = catalog.replica("http://r", slots=1)
 
