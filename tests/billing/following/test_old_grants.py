@@ -50,7 +50,8 @@ def old_grants(customer, superuser_connection):
     superuser_connection.execute(OLD_GRANTS, values)
     for expires_at in (NOW + HOUR, NOW + 2 * HOUR, None):
         give_credit(customer, 10**9, kind=GrantKind.PROMOTIONAL, expires_at=expires_at)
-    superuser_connection.execute("ANALYZE credit_grant, ledger_account")
+    # What the tests before deleted is in the indexes until then, and is read as a row.
+    superuser_connection.execute("VACUUM (ANALYZE) credit_grant, ledger_account")
 
 
 def nodes_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
